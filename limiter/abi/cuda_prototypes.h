@@ -1,0 +1,467 @@
+/* DESIGN
+ *
+ * Prototypes of the driver functions that the limiter or the simulated driver names in C, one
+ * per exported symbol, parameters unnamed (their order is the ABI; their names are not).
+ * The 2.0 forms with 32-bit sizes are left out on purpose: nothing here may call them.
+ *
+ * Source: signatures, cuda.h of CUDA 13.5 (old forms: its internal-ABI block).
+ *
+ * long: a flat table of declarations, one symbol each.
+ */
+#ifndef TESSERA_CUDA_PROTOTYPES_H
+#define TESSERA_CUDA_PROTOTYPES_H
+
+CUresult cuArray3DCreate_v2(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *);
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *, CUarray);
+CUresult cuArrayCreate_v2(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
+CUresult cuArrayDestroy(CUarray);
+CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *, CUarray);
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *, CUarray, CUdevice);
+CUresult cuArrayGetPlane(CUarray *, CUarray, unsigned int);
+CUresult cuCtxAttach(CUcontext *, unsigned int);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
+CUresult cuCtxCreate_v3(CUcontext *, CUexecAffinityParam *, int, unsigned int, CUdevice);
+CUresult cuCtxCreate_v4(CUcontext *, CUctxCreateParams *, unsigned int, CUdevice);
+CUresult cuCtxDestroy(CUcontext);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxDetach(CUcontext);
+CUresult cuCtxDisablePeerAccess(CUcontext);
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned int);
+CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
+CUresult cuCtxGetApiVersion(CUcontext, unsigned int *);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuCtxGetDevice(CUdevice *);
+CUresult cuCtxGetDevice_v2(CUdevice *, CUcontext);
+CUresult cuCtxGetFlags(unsigned int *);
+CUresult cuCtxGetId(CUcontext, unsigned long long *);
+CUresult cuCtxGetLimit(size_t *, CUlimit);
+CUresult cuCtxGetStreamPriorityRange(int *, int *);
+CUresult cuCtxPopCurrent(CUcontext *);
+CUresult cuCtxPopCurrent_v2(CUcontext *);
+CUresult cuCtxPushCurrent(CUcontext);
+CUresult cuCtxPushCurrent_v2(CUcontext);
+CUresult cuCtxRecordEvent(CUcontext, CUevent);
+CUresult cuCtxResetPersistingL2Cache(void);
+CUresult cuCtxSetCurrent(CUcontext);
+CUresult cuCtxSetFlags(unsigned int);
+CUresult cuCtxSetLimit(CUlimit, size_t);
+CUresult cuCtxSynchronize(void);
+CUresult cuCtxSynchronize_v2(CUcontext);
+CUresult cuCtxWaitEvent(CUcontext, CUevent);
+CUresult cuDeviceCanAccessPeer(int *, CUdevice, CUdevice);
+CUresult cuDeviceComputeCapability(int *, int *, CUdevice);
+CUresult cuDeviceGet(CUdevice *, int);
+CUresult cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice);
+CUresult cuDeviceGetByPCIBusId(CUdevice *, const char *);
+CUresult cuDeviceGetCliqueCount(size_t *, CUdevice);
+CUresult cuDeviceGetCount(int *);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
+CUresult cuDeviceGetFabricClusterUuid(CUuuid *, CUdevice);
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *);
+CUresult cuDeviceGetLuid(char *, unsigned int *, CUdevice);
+CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
+CUresult cuDeviceGetName(char *, int, CUdevice);
+CUresult cuDeviceGetNvSciSyncAttributes(void *, CUdevice, int);
+CUresult cuDeviceGetPCIBusId(char *, int, CUdevice);
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *, CUarray_format, unsigned, CUdevice);
+CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
+CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
+CUresult cuDeviceGraphMemTrim(CUdevice);
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int *, int *);
+CUresult cuDevicePrimaryCtxRelease(CUdevice);
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice);
+CUresult cuDevicePrimaryCtxReset(CUdevice);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice, unsigned int);
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned int);
+CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *);
+CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool);
+CUresult cuDeviceTotalMem_v2(size_t *, CUdevice);
+CUresult cuDriverGetVersion(int *);
+CUresult cuEventCreate(CUevent *, unsigned int);
+CUresult cuEventDestroy(CUevent);
+CUresult cuEventDestroy_v2(CUevent);
+CUresult cuEventElapsedTime(float *, CUevent, CUevent);
+CUresult cuEventElapsedTime_v2(float *, CUevent, CUevent);
+CUresult cuEventQuery(CUevent);
+CUresult cuEventRecord(CUevent, CUstream);
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned int);
+CUresult cuEventRecordWithFlags_ptsz(CUevent, CUstream, unsigned int);
+CUresult cuEventRecord_ptsz(CUevent, CUstream);
+CUresult cuEventSynchronize(CUevent);
+CUresult cuFuncGetAttribute(int *, CUfunction_attribute, CUfunction);
+CUresult cuFuncGetModule(CUmodule *, CUfunction);
+CUresult cuFuncGetName(const char **, CUfunction);
+CUresult cuFuncGetParamCount(CUfunction, size_t *);
+CUresult cuFuncGetParamInfo(CUfunction, size_t, size_t *, size_t *);
+CUresult cuFuncLoad(CUfunction);
+CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int);
+CUresult cuFuncSetBlockShape(CUfunction, int, int, int);
+CUresult cuFuncSetSharedSize(CUfunction, unsigned int);
+CUresult cuGetErrorName(CUresult, const char **);
+CUresult cuGetErrorString(CUresult, const char **);
+CUresult cuGetExportTable(const void **, const CUuuid *);
+CUresult cuGetProcAddress(const char *, void **, int, cuuint64_t);
+CUresult cuGetProcAddress_v2(const char *, void **, int, cuuint64_t,
+    CUdriverProcAddressQueryResult *);
+CUresult cuGraphAddChildGraphNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph);
+CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode *, const CUgraphNode *, size_t);
+CUresult cuGraphAddDependencies_v2(CUgraph, const CUgraphNode *, const CUgraphNode *, const
+    CUgraphEdgeData *, size_t);
+CUresult cuGraphAddEmptyNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t);
+CUresult cuGraphAddEventRecordNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUevent);
+CUresult cuGraphAddEventWaitNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUevent);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const
+    CUDA_KERNEL_NODE_PARAMS *);
+CUresult cuGraphAddMemAllocNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
+    CUDA_MEM_ALLOC_NODE_PARAMS *);
+CUresult cuGraphAddMemFreeNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr);
+CUresult cuGraphAddMemcpyNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const
+    CUDA_MEMCPY3D *, CUcontext);
+CUresult cuGraphAddNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *);
+CUresult cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+    size_t, CUgraphNodeParams *);
+CUresult cuGraphAddNode_v3(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+    size_t, CUgraphNodeParams *);
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph *);
+CUresult cuGraphClone(CUgraph *, CUgraph);
+CUresult cuGraphCreate(CUgraph *, unsigned int);
+CUresult cuGraphDebugDotPrint(CUgraph, const char *, unsigned int);
+CUresult cuGraphDestroy(CUgraph);
+CUresult cuGraphDestroyNode(CUgraphNode);
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode, CUevent *);
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode, CUevent);
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode, CUevent *);
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode, CUevent);
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
+CUresult cuGraphExecDestroy(CUgraphExec);
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec, CUgraphNode, CUevent);
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec, CUgraphNode, CUevent);
+CUresult cuGraphExecGetFlags(CUgraphExec, cuuint64_t *);
+CUresult cuGraphExecGetId(CUgraphExec, unsigned int *);
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode, const
+    CUDA_KERNEL_NODE_PARAMS *);
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D *, CUcontext);
+CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams *);
+CUresult cuGraphGetEdges(CUgraph, CUgraphNode *, CUgraphNode *, size_t *);
+CUresult cuGraphGetEdges_v2(CUgraph, CUgraphNode *, CUgraphNode *, CUgraphEdgeData *, size_t *);
+CUresult cuGraphGetId(CUgraph, unsigned int *);
+CUresult cuGraphGetNodes(CUgraph, CUgraphNode *, size_t *);
+CUresult cuGraphGetRootNodes(CUgraph, CUgraphNode *, size_t *);
+CUresult cuGraphInstantiate(CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *, CUgraph, unsigned long long);
+CUresult cuGraphInstantiateWithParams(CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *);
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *);
+CUresult cuGraphInstantiate_v2(CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode, CUgraphNode);
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode, CUDA_KERNEL_NODE_PARAMS *);
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *);
+CUresult cuGraphLaunch(CUgraphExec, CUstream);
+CUresult cuGraphLaunch_ptsz(CUgraphExec, CUstream);
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *);
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode, CUdeviceptr *);
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode, CUDA_MEMCPY3D *);
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode, const CUDA_MEMCPY3D *);
+CUresult cuGraphNodeFindInClone(CUgraphNode *, CUgraphNode, CUgraph);
+CUresult cuGraphNodeGetContainingGraph(CUgraphNode, CUgraph *);
+CUresult cuGraphNodeGetDependencies(CUgraphNode, CUgraphNode *, size_t *);
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode, CUgraphNode *, size_t *);
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
+CUresult cuGraphNodeGetEnabled(CUgraphExec, CUgraphNode, unsigned int *);
+CUresult cuGraphNodeGetLocalId(CUgraphNode, unsigned int *);
+CUresult cuGraphNodeGetParams(CUgraphNode, CUgraphNodeParams *);
+CUresult cuGraphNodeGetToolsId(CUgraphNode, unsigned long long *);
+CUresult cuGraphNodeGetType(CUgraphNode, CUgraphNodeType *);
+CUresult cuGraphNodeSetEnabled(CUgraphExec, CUgraphNode, unsigned int);
+CUresult cuGraphNodeSetParams(CUgraphNode, CUgraphNodeParams *);
+CUresult cuGraphNodeSetParams_v2(CUgraphNode, CUgraphNodeParams *);
+CUresult cuGraphRemoveDependencies(CUgraph, const CUgraphNode *, const CUgraphNode *, size_t);
+CUresult cuGraphRemoveDependencies_v2(CUgraph, const CUgraphNode *, const CUgraphNode *, const
+    CUgraphEdgeData *, size_t);
+CUresult cuGraphUpload(CUgraphExec, CUstream);
+CUresult cuGraphUpload_ptsz(CUgraphExec, CUstream);
+CUresult cuInit(unsigned int);
+CUresult cuIpcCloseMemHandle(CUdeviceptr);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *, CUipcMemHandle, unsigned int);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *, CUipcMemHandle, unsigned int);
+CUresult cuKernelGetAttribute(int *, CUfunction_attribute, CUkernel, CUdevice);
+CUresult cuKernelGetFunction(CUfunction *, CUkernel);
+CUresult cuKernelGetLibrary(CUlibrary *, CUkernel);
+CUresult cuKernelGetName(const char **, CUkernel);
+CUresult cuKernelGetParamCount(CUkernel, size_t *);
+CUresult cuKernelGetParamInfo(CUkernel, size_t, size_t *, size_t *);
+CUresult cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice);
+CUresult cuLaunch(CUfunction);
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned int, unsigned int, unsigned int,
+    unsigned int, unsigned int, unsigned int, unsigned int, CUstream, void **);
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *, unsigned int, unsigned int);
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned int, unsigned int, unsigned int,
+    unsigned int, unsigned int, unsigned int, unsigned int, CUstream, void **);
+CUresult cuLaunchGrid(CUfunction, int, int);
+CUresult cuLaunchGridAsync(CUfunction, int, int, CUstream);
+CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *);
+CUresult cuLaunchHostFunc_ptsz(CUstream, CUhostFn, void *);
+CUresult cuLaunchHostFunc_v2(CUstream, CUhostFn, void *, unsigned int);
+CUresult cuLaunchHostFunc_v2_ptsz(CUstream, CUhostFn, void *, unsigned int);
+CUresult cuLaunchKernel(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
+    unsigned int, unsigned int, unsigned int, CUstream, void **, void **);
+CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **, void **);
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *, CUfunction, void **, void **);
+CUresult cuLaunchKernel_ptsz(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
+    unsigned int, unsigned int, unsigned int, CUstream, void **, void **);
+CUresult cuLibraryEnumerateKernels(CUkernel *, unsigned int, CUlibrary);
+CUresult cuLibraryGetGlobal(CUdeviceptr *, size_t *, CUlibrary, const char *);
+CUresult cuLibraryGetKernel(CUkernel *, CUlibrary, const char *);
+CUresult cuLibraryGetKernelCount(unsigned int *, CUlibrary);
+CUresult cuLibraryGetManaged(CUdeviceptr *, size_t *, CUlibrary, const char *);
+CUresult cuLibraryGetModule(CUmodule *, CUlibrary);
+CUresult cuLibraryGetUnifiedFunction(void **, CUlibrary, const char *);
+CUresult cuLibraryLoadData(CUlibrary *, const void *, CUjit_option *, void **, unsigned int,
+    CUlibraryOption *, void **, unsigned int);
+CUresult cuLibraryLoadFromFile(CUlibrary *, const char *, CUjit_option *, void **, unsigned int,
+    CUlibraryOption *, void **, unsigned int);
+CUresult cuLibraryUnload(CUlibrary);
+CUresult cuMemAddressFree(CUdeviceptr, size_t);
+CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+CUresult cuMemAdvise(CUdeviceptr, size_t, CUmem_advise, CUdevice);
+CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
+CUresult cuMemAllocAsync(CUdeviceptr *, size_t, CUstream);
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *, size_t, CUstream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+CUresult cuMemAllocHost_v2(void **, size_t);
+CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned int);
+CUresult cuMemAllocPitch_v2(CUdeviceptr *, size_t *, size_t, size_t, unsigned int);
+CUresult cuMemAlloc_v2(CUdeviceptr *, size_t);
+CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+    unsigned long long);
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *, size_t *, size_t, CUmemLocation *,
+    size_t *, size_t, unsigned long long, CUstream);
+CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t, CUmemLocation
+    *, size_t *, size_t, unsigned long long, CUstream);
+CUresult cuMemDiscardBatchAsync(CUdeviceptr *, size_t *, size_t, unsigned long long, CUstream);
+CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t, unsigned long long, CUstream);
+CUresult cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle,
+    CUmemAllocationHandleType, unsigned long long);
+CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
+CUresult cuMemFreeHost(void *);
+CUresult cuMemFree_v2(CUdeviceptr);
+CUresult cuMemGetAccess(unsigned long long *, const CUmemLocation *, CUdeviceptr);
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
+CUresult cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *,
+    CUmemAllocationGranularity_flags);
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *,
+    CUmemGenericAllocationHandle);
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
+CUresult cuMemGetHandleForAddressRange(void *, CUdeviceptr, size_t, CUmemRangeHandleType,
+    unsigned long long);
+CUresult cuMemGetInfo_v2(size_t *, size_t *);
+CUresult cuMemGetLocationInfo(CUdeviceptr, size_t, size_t, size_t, CUmemLocation *);
+CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
+CUresult cuMemHostAlloc(void **, size_t, unsigned int);
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned int);
+CUresult cuMemHostGetFlags(unsigned int *, void *);
+CUresult cuMemHostRegister(void *, size_t, unsigned int);
+CUresult cuMemHostRegister_v2(void *, size_t, unsigned int);
+CUresult cuMemHostUnregister(void *);
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *, void *,
+    CUmemAllocationHandleType);
+CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+CUresult cuMemPoolCreate(CUmemoryPool *, const CUmemPoolProps *);
+CUresult cuMemPoolDestroy(CUmemoryPool);
+CUresult cuMemPoolExportToShareableHandle(void *, CUmemoryPool, CUmemAllocationHandleType,
+    unsigned long long);
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *, CUmemoryPool, CUmemLocation *);
+CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, void *);
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *, void *, CUmemAllocationHandleType,
+    unsigned long long);
+CUresult cuMemPoolSetAccess(CUmemoryPool, const CUmemAccessDesc *, size_t);
+CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void *);
+CUresult cuMemPoolTrimTo(CUmemoryPool, size_t);
+CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, CUdevice, CUstream);
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr, size_t, CUdevice, CUstream);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
+CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *, size_t *, size_t, CUmemLocation *, size_t *,
+    size_t, unsigned long long, CUstream);
+CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t, CUmemLocation *, size_t
+    *, size_t, unsigned long long, CUstream);
+CUresult cuMemRangeGetAttribute(void *, size_t, CUmem_range_attribute, CUdeviceptr, size_t);
+CUresult cuMemRangeGetAttributes(void **, size_t *, CUmem_range_attribute *, size_t,
+    CUdeviceptr, size_t);
+CUresult cuMemRelease(CUmemGenericAllocationHandle);
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *, void *);
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+CUresult cuMemSetMemPool(CUmemLocation *, CUmemAllocationType, CUmemoryPool);
+CUresult cuMemUnmap(CUdeviceptr, size_t);
+CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, size_t);
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *, CUstream);
+CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *, CUstream);
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *);
+CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *);
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *);
+CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *, CUstream);
+CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *, CUstream);
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *);
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *, CUstream);
+CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *, CUstream);
+CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *);
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *);
+CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *);
+CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyAsync_ptsz(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyAtoA_v2(CUarray, size_t, CUarray, size_t, size_t);
+CUresult cuMemcpyAtoA_v2_ptds(CUarray, size_t, CUarray, size_t, size_t);
+CUresult cuMemcpyAtoD_v2(CUdeviceptr, CUarray, size_t, size_t);
+CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr, CUarray, size_t, size_t);
+CUresult cuMemcpyAtoHAsync_v2(void *, CUarray, size_t, size_t, CUstream);
+CUresult cuMemcpyAtoHAsync_v2_ptsz(void *, CUarray, size_t, size_t, CUstream);
+CUresult cuMemcpyAtoH_v2(void *, CUarray, size_t, size_t);
+CUresult cuMemcpyAtoH_v2_ptds(void *, CUarray, size_t, size_t);
+CUresult cuMemcpyDtoA_v2(CUarray, size_t, CUdeviceptr, size_t);
+CUresult cuMemcpyDtoA_v2_ptds(CUarray, size_t, CUdeviceptr, size_t);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyDtoD_v2(CUdeviceptr, CUdeviceptr, size_t);
+CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr, CUdeviceptr, size_t);
+CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyDtoHAsync_v2_ptsz(void *, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
+CUresult cuMemcpyDtoH_v2_ptds(void *, CUdeviceptr, size_t);
+CUresult cuMemcpyHtoAAsync_v2(CUarray, size_t, const void *, size_t, CUstream);
+CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray, size_t, const void *, size_t, CUstream);
+CUresult cuMemcpyHtoA_v2(CUarray, size_t, const void *, size_t);
+CUresult cuMemcpyHtoA_v2_ptds(CUarray, size_t, const void *, size_t);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t, CUstream);
+CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr, const void *, size_t, CUstream);
+CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t);
+CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr, const void *, size_t);
+CUresult cuMemcpyPeer(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
+CUresult cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+CUresult cuMemcpyPeer_ptds(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
+CUresult cuMemcpy_ptds(CUdeviceptr, CUdeviceptr, size_t);
+CUresult cuMemsetD16Async(CUdeviceptr, unsigned short, size_t, CUstream);
+CUresult cuMemsetD16Async_ptsz(CUdeviceptr, unsigned short, size_t, CUstream);
+CUresult cuMemsetD16_v2(CUdeviceptr, unsigned short, size_t);
+CUresult cuMemsetD16_v2_ptds(CUdeviceptr, unsigned short, size_t);
+CUresult cuMemsetD2D16Async(CUdeviceptr, size_t, unsigned short, size_t, size_t, CUstream);
+CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr, size_t, unsigned short, size_t, size_t, CUstream);
+CUresult cuMemsetD2D16_v2(CUdeviceptr, size_t, unsigned short, size_t, size_t);
+CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr, size_t, unsigned short, size_t, size_t);
+CUresult cuMemsetD2D32Async(CUdeviceptr, size_t, unsigned int, size_t, size_t, CUstream);
+CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr, size_t, unsigned int, size_t, size_t, CUstream);
+CUresult cuMemsetD2D32_v2(CUdeviceptr, size_t, unsigned int, size_t, size_t);
+CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr, size_t, unsigned int, size_t, size_t);
+CUresult cuMemsetD2D8Async(CUdeviceptr, size_t, unsigned char, size_t, size_t, CUstream);
+CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr, size_t, unsigned char, size_t, size_t, CUstream);
+CUresult cuMemsetD2D8_v2(CUdeviceptr, size_t, unsigned char, size_t, size_t);
+CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr, size_t, unsigned char, size_t, size_t);
+CUresult cuMemsetD32Async(CUdeviceptr, unsigned int, size_t, CUstream);
+CUresult cuMemsetD32Async_ptsz(CUdeviceptr, unsigned int, size_t, CUstream);
+CUresult cuMemsetD32_v2(CUdeviceptr, unsigned int, size_t);
+CUresult cuMemsetD32_v2_ptds(CUdeviceptr, unsigned int, size_t);
+CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
+CUresult cuMemsetD8Async_ptsz(CUdeviceptr, unsigned char, size_t, CUstream);
+CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char, size_t);
+CUresult cuMemsetD8_v2_ptds(CUdeviceptr, unsigned char, size_t);
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned int);
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray);
+CUresult cuMipmappedArrayGetLevel(CUarray *, CUmipmappedArray, unsigned int);
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *,
+    CUmipmappedArray, CUdevice);
+CUresult cuModuleEnumerateFunctions(CUfunction *, unsigned int, CUmodule);
+CUresult cuModuleGetFunction(CUfunction *, CUmodule, const char *);
+CUresult cuModuleGetFunctionCount(unsigned int *, CUmodule);
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *, size_t *, CUmodule, const char *);
+CUresult cuModuleLoad(CUmodule *, const char *);
+CUresult cuModuleLoadData(CUmodule *, const void *);
+CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned int, CUjit_option *, void **);
+CUresult cuModuleLoadFatBinary(CUmodule *, const void *);
+CUresult cuModuleUnload(CUmodule);
+CUresult cuPointerGetAttribute(void *, CUpointer_attribute, CUdeviceptr);
+CUresult cuPointerGetAttributes(unsigned int, CUpointer_attribute *, void **, CUdeviceptr);
+CUresult cuPointerSetAttribute(const void *, CUpointer_attribute, CUdeviceptr);
+CUresult cuStreamAddCallback(CUstream, CUstreamCallback, void *, unsigned int);
+CUresult cuStreamAddCallback_ptsz(CUstream, CUstreamCallback, void *, unsigned int);
+CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, size_t, unsigned int);
+CUresult cuStreamAttachMemAsync_ptsz(CUstream, CUdeviceptr, size_t, unsigned int);
+CUresult cuStreamBeginCapture(CUstream);
+CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const
+    CUgraphEdgeData *, size_t, CUstreamCaptureMode);
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *, const
+    CUgraphEdgeData *, size_t, CUstreamCaptureMode);
+CUresult cuStreamBeginCapture_ptsz(CUstream);
+CUresult cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode);
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
+CUresult cuStreamCopyAttributes(CUstream, CUstream);
+CUresult cuStreamCopyAttributes_ptsz(CUstream, CUstream);
+CUresult cuStreamCreate(CUstream *, unsigned int);
+CUresult cuStreamCreateWithPriority(CUstream *, unsigned int, int);
+CUresult cuStreamDestroy(CUstream);
+CUresult cuStreamDestroy_v2(CUstream);
+CUresult cuStreamEndCapture(CUstream, CUgraph *);
+CUresult cuStreamEndCaptureToCig(CUstream);
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream);
+CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
+CUresult cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, cuuint64_t *);
+CUresult cuStreamGetCaptureInfo_ptsz(CUstream, CUstreamCaptureStatus *, cuuint64_t *);
+CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+    const CUgraphNode **, size_t *);
+CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph
+    *, const CUgraphNode **, size_t *);
+CUresult cuStreamGetCaptureInfo_v3(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+    const CUgraphNode **, const CUgraphEdgeData **, size_t *);
+CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph
+    *, const CUgraphNode **, const CUgraphEdgeData **, size_t *);
+CUresult cuStreamGetCtx(CUstream, CUcontext *);
+CUresult cuStreamGetCtx_ptsz(CUstream, CUcontext *);
+CUresult cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
+CUresult cuStreamGetCtx_v2_ptsz(CUstream, CUcontext *, CUgreenCtx *);
+CUresult cuStreamGetDevice(CUstream, CUdevice *);
+CUresult cuStreamGetDevice_ptsz(CUstream, CUdevice *);
+CUresult cuStreamGetFlags(CUstream, unsigned int *);
+CUresult cuStreamGetFlags_ptsz(CUstream, unsigned int *);
+CUresult cuStreamGetGreenCtx(CUstream, CUgreenCtx *);
+CUresult cuStreamGetId(CUstream, unsigned long long *);
+CUresult cuStreamGetId_ptsz(CUstream, unsigned long long *);
+CUresult cuStreamGetPriority(CUstream, int *);
+CUresult cuStreamGetPriority_ptsz(CUstream, int *);
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *);
+CUresult cuStreamIsCapturing_ptsz(CUstream, CUstreamCaptureStatus *);
+CUresult cuStreamQuery(CUstream);
+CUresult cuStreamQuery_ptsz(CUstream);
+CUresult cuStreamSynchronize(CUstream);
+CUresult cuStreamSynchronize_ptsz(CUstream);
+CUresult cuStreamUpdateCaptureDependencies(CUstream, CUgraphNode *, size_t, unsigned int);
+CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream, CUgraphNode *, size_t, unsigned int);
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream, CUgraphNode *, const CUgraphEdgeData *,
+    size_t, unsigned int);
+CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream, CUgraphNode *, const
+    CUgraphEdgeData *, size_t, unsigned int);
+CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned int);
+CUresult cuStreamWaitEvent_ptsz(CUstream, CUevent, unsigned int);
+CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWaitValue32_ptsz(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWaitValue32_v2_ptsz(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWaitValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWaitValue64_ptsz(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWaitValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWaitValue64_v2_ptsz(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWriteValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWriteValue32_ptsz(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWriteValue32_v2(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWriteValue32_v2_ptsz(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWriteValue64_ptsz(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWriteValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuStreamWriteValue64_v2_ptsz(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *);
+
+#endif

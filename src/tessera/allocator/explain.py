@@ -1,0 +1,208 @@
+"""Why not: the reasons of every node, grouped, as values; the words for them; and the smallest change that helps.
+
+Reasons come from the same checks that decide (:mod:`tessera.allocator.fit`): a device's reason is its first
+failing check. Suggestions are found by asking the allocator itself about a changed request, so a suggestion
+that is given is true of the snapshot that it was asked about.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from tessera.allocator.fit import NODE_CHECKS, failing
+from tessera.allocator.place import Prospect, local_problem, prospect
+from tessera.allocator.search import SearchLimit, search
+from tessera.core.fleet import Bools, Ints, Snapshot
+from tessera.core.placement import Reason, ReasonGroup, Rejected, Shortfall
+from tessera.core.request import Pod
+from tessera.core.units import render_mib, render_percent
+
+_REASONS: Final = tuple(Reason)
+_CODE: Final[Mapping[Reason, int]] = {reason: code for code, reason in enumerate(_REASONS, start=1)}
+
+
+def reject(snapshot: Snapshot, pod: Pod) -> Rejected:
+    """Every node with its reasons; nodes with the same set of reasons share a group, the largest group first."""
+    found = prospect(snapshot, pod)
+    node_reason = _node_reasons(snapshot, pod)
+    by_claim = [_device_reasons(snapshot, found, i) for i in range(len(found.needs))]
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for row in range(len(snapshot.fleet.nodes)):
+        groups[_signature(snapshot, found, node_reason, by_claim, row)].append(row)
+    described = [_group(snapshot, found, by_claim, key, rows) for key, rows in groups.items()]
+    return Rejected(tuple(sorted(described, key=lambda g: (-len(g.nodes), g.nodes[0]))))
+
+
+def _node_reasons(snapshot: Snapshot, pod: Pod) -> Ints:
+    """The code of the first failing check of each node itself, 0 where it is open."""
+    codes = np.zeros(len(snapshot.fleet.nodes), dtype=np.int64)
+    for reason, check in NODE_CHECKS:
+        codes[check(snapshot, pod) & (codes == 0)] = _CODE[reason]
+    return codes
+
+
+def _device_reasons(snapshot: Snapshot, found: Prospect, claim: int) -> Ints:
+    """The code of the first failing check of each device for one claim, 0 where it fits."""
+    codes = np.zeros(len(snapshot.fleet.devices), dtype=np.int64)
+    for reason, mask in failing(snapshot, found.needs[claim], found.request.constraints):
+        codes[mask & (codes == 0)] = _CODE[reason]
+    return codes
+
+
+def _signature(
+    snapshot: Snapshot, found: Prospect, node_reason: Ints, by_claim: list[Ints], row: int
+) -> tuple[object, ...]:
+    """What makes nodes alike as far as their refusal goes: the failing claim and the set of its reasons."""
+    if node_reason[row]:
+        return ("node", int(node_reason[row]))
+    rows = snapshot.fleet.rows(row)
+    if not rows:
+        return ("none",)
+    for i, claim in enumerate(found.request.claims):
+        if found.counts[i][row] < claim.count:
+            return ("claim", i, frozenset(by_claim[i][rows.start : rows.stop].tolist()) - {0})
+    return ("together", _together(snapshot, found, row))
+
+
+def _together(snapshot: Snapshot, found: Prospect, row: int) -> Reason:
+    """Each claim fits alone but not all at once: by NUMA, by search limit, or by the combination as such."""
+    devices, claims, phase_count, rules = local_problem(snapshot, found, row)
+    try:
+        search(devices, claims, phase_count, range(len(devices)), rules)
+    except SearchLimit:
+        return Reason.SEARCH_LIMIT
+    if rules.one_numa:
+        loose = type(rules)(one_numa=False, distinct=rules.distinct)
+        if search(devices, claims, phase_count, range(len(devices)), loose) is not None:
+            return Reason.NUMA
+    return Reason.COMBINATION
+
+
+def _group(
+    snapshot: Snapshot, found: Prospect, by_claim: list[Ints], key: tuple[object, ...], rows: list[int]
+) -> ReasonGroup:
+    names = tuple(snapshot.fleet.nodes[row].name for row in rows)
+    match key:
+        case ("node", int(code)):
+            return ReasonGroup(names, (_node_shortfall(snapshot, found.pod, _REASONS[code - 1], rows),))
+        case ("none",):
+            return ReasonGroup(names, (Shortfall(Reason.NO_DEVICE, 0),))
+        case ("claim", int(i), _):
+            return ReasonGroup(names, _claim_shortfalls(snapshot, found, by_claim[i], i, rows))
+        case (_, Reason() as reason):
+            return ReasonGroup(names, (Shortfall(reason, len(rows)),))
+    raise AssertionError(key)
+
+
+_HOST_COLUMNS: Final[Mapping[Reason, tuple[str, str, Callable[[Pod], int]]]] = {
+    Reason.NODE_CPU: ("cpu", "cpu", lambda pod: pod.cpu_milli),
+    Reason.NODE_MEMORY: ("host_memory", "host_memory", lambda pod: pod.memory_mib),
+    Reason.NODE_PODS: ("max_pods", "pods", lambda _: 1),
+}
+
+
+def _node_shortfall(snapshot: Snapshot, pod: Pod, reason: Reason, rows: list[int]) -> Shortfall:
+    columns = _HOST_COLUMNS.get(reason)
+    if columns is None:
+        detail = {
+            Reason.NODE_NAME: pod.node_name or "",
+            Reason.NODE_SELECTOR: ", ".join(f"{k}={v}" for k, v in pod.node_selector),
+        }.get(reason, "")
+        return Shortfall(reason, len(rows), detail=detail)
+    total, used, asked = columns
+    free = getattr(snapshot.fleet, total)[rows] - getattr(snapshot.usage, used)[rows]
+    return Shortfall(reason, len(rows), asked=asked(pod), best=int(free.max()))
+
+
+def _claim_shortfalls(
+    snapshot: Snapshot, found: Prospect, codes: Ints, claim: int, rows: list[int]
+) -> tuple[Shortfall, ...]:
+    """One shortfall per reason among the devices of these nodes, and the count where some devices do fit."""
+    fleet = snapshot.fleet
+    here = np.isin(fleet.node_of, rows)
+    wanted = found.request.claims[claim].count
+    shortfalls = [
+        _device_shortfall(snapshot, found, claim, reason, here & (codes == code))
+        for reason, code in _CODE.items()
+        if bool((here & (codes == code)).any())
+    ]
+    shortfalls.sort(key=lambda s: -s.devices)
+    best = int(found.counts[claim][rows].max())
+    largest = max(len(fleet.rows(row)) for row in rows)
+    if best or largest < wanted:
+        return (Shortfall(Reason.COUNT, best, asked=wanted, best=best), *shortfalls)
+    return tuple(shortfalls)
+
+
+def _device_shortfall(snapshot: Snapshot, found: Prospect, claim: int, reason: Reason, mask: Bools) -> Shortfall:
+    fleet, usage, need = snapshot.fleet, snapshot.usage, found.needs[claim]
+    count = int(mask.sum())
+    if reason is Reason.MEMORY:
+        return _numbers(reason, count, need.memory[mask], (fleet.memory - usage.memory)[mask])
+    if reason is Reason.COMPUTE:
+        return _numbers(reason, count, need.compute[mask], (fleet.compute - usage.compute)[mask])
+    if reason in (Reason.MODEL, Reason.TFLOPS_UNKNOWN):
+        models = sorted({fleet.models[m] for m in fleet.model[mask].tolist()})
+        return Shortfall(reason, count, detail=_few(models))
+    if reason is Reason.SLOTS:
+        return Shortfall(reason, count, asked=1, best=0, detail=str(int(fleet.slots[mask].max())))
+    return Shortfall(reason, count)
+
+
+def _numbers(reason: Reason, count: int, asked: Ints, free: Ints) -> Shortfall:
+    """What was asked of the device that comes nearest, and what that one has."""
+    nearest = int(np.argmin(asked - free))
+    return Shortfall(reason, count, asked=int(asked[nearest]), best=int(free[nearest]))
+
+
+def _few(names: Iterable[str], most: int = 4) -> str:
+    listed = list(names)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+_SENTENCES: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
+    Reason.NODE_NAME: lambda s: f"is not the node that the pod names ({s.detail})",
+    Reason.NODE_SELECTOR: lambda s: f"does not carry the labels of the node selector ({s.detail})",
+    Reason.NODE_CORDONED: lambda _: "node is cordoned",
+    Reason.NODE_CPU: lambda s: f"too little CPU (asked {s.asked}m, most free {s.best}m)",
+    Reason.NODE_MEMORY: lambda s: (
+        f"too little host memory (asked {render_mib(s.asked or 0)}, most free {render_mib(s.best or 0)})"
+    ),
+    Reason.NODE_PODS: lambda _: "no room for another pod",
+    Reason.NO_DEVICE: lambda _: "node has no devices",
+    Reason.VENDOR: lambda s: f"{_plural(s.devices, 'device')} of another vendor",
+    Reason.MODE: lambda s: f"{_plural(s.devices, 'device')} in another partitioning mode",
+    Reason.MODEL: lambda s: f"{_plural(s.devices, 'device')} of a model that is not allowed ({s.detail})",
+    Reason.UUID: lambda s: f"{_plural(s.devices, 'device')} ruled out by uuid",
+    Reason.INDEX: lambda s: f"{_plural(s.devices, 'device')} ruled out by index",
+    Reason.UNHEALTHY: lambda s: f"{_plural(s.devices, 'unhealthy device')}",
+    Reason.CORDONED: lambda s: f"{_plural(s.devices, 'cordoned device')}",
+    Reason.TFLOPS_UNKNOWN: lambda s: f"{_plural(s.devices, 'device')} whose TFLOPS are not known ({s.detail})",
+    Reason.HELD_EXCLUSIVELY: lambda s: f"{_plural(s.devices, 'device')} held exclusively by another pod",
+    Reason.NOT_IDLE: lambda s: f"{_plural(s.devices, 'device')} in use, but a whole idle device was asked for",
+    Reason.SLOTS: lambda s: f"{_plural(s.devices, 'device')} with all {s.detail} slots taken",
+    Reason.MEMORY: lambda s: (
+        f"{_plural(s.devices, 'device')} short of memory "
+        f"(asked {render_mib(s.asked or 0)}, largest free {render_mib(s.best or 0)})"
+    ),
+    Reason.COMPUTE: lambda s: (
+        f"{_plural(s.devices, 'device')} short of compute "
+        f"(asked {render_percent(s.asked or 0)}, most free {render_percent(s.best or 0)})"
+    ),
+    Reason.COMPUTE_EXHAUSTED: lambda s: f"{_plural(s.devices, 'device')} with no compute left to share",
+    Reason.NUMA: lambda _: "not enough fitting devices on any one NUMA node",
+    Reason.COUNT: lambda s: f"asked for {_plural(s.asked or 0, 'device')}, at most {s.best} fit",
+    Reason.COMBINATION: lambda _: "each container fits alone, but not all of them together",
+    Reason.SEARCH_LIMIT: lambda _: "too many combinations of containers and devices to search",
+}
+
+
+def sentence(shortfall: Shortfall) -> str:
+    """A shortfall in words, with its numbers."""
+    return _SENTENCES[shortfall.reason](shortfall)

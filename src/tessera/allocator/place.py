@@ -1,0 +1,183 @@
+"""Place one pod: the best node that can host it and the devices on it, or the reasons why none can.
+
+1. nodes that are open to the pod at all; 2. nodes on which every claim finds enough devices by itself;
+3. those in the policy's order; 4. on the first one where all claims fit together, the devices.
+Step 4 is exact, so a pod is placed exactly when some legal placement exists. Deterministic.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.allocator.fit import Need, fitting, need_of, open_nodes
+from tessera.allocator.search import LocalClaim, LocalDevice, Rules, SearchLimit, search
+from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
+from tessera.core.placement import Charge, Grant, Placed, Placement
+from tessera.core.request import Claim, Pod, Request, phases
+from tessera.core.share import Share, resolve
+from tessera.policy.rank import Policy, order_devices, rank_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A pod against a snapshot: what each claim needs, where each fits alone, and which nodes are left."""
+
+    pod: Pod
+    request: Request
+    needs: tuple[Need, ...]
+    fits: tuple[Bools, ...]
+    counts: tuple[Ints, ...]
+    open: Bools
+    hosts: Bools
+
+
+def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
+    """Steps 1 and 2 for all nodes at once. Raises ``ValueError`` for a pod that asks for no accelerator."""
+    request = pod.request
+    if request is None:
+        raise ValueError(f"pod {pod.key} asks for no accelerator")
+    fleet = snapshot.fleet
+    needs = tuple(need_of(fleet, claim) for claim in request.claims)
+    fits = tuple(fitting(snapshot, need, request.constraints) for need in needs)
+    counts = tuple(fleet.per_node(fit) for fit in fits)
+    open_ = open_nodes(snapshot, pod)
+    hosts = open_.copy()
+    for claim, count in zip(request.claims, counts, strict=True):
+        hosts &= count >= claim.count
+    return Prospect(pod, request, needs, fits, counts, open_, hosts)
+
+
+def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:
+    """The placement that the policy likes best, or ``None`` where no node can host the pod."""
+    found = prospect(snapshot, pod)
+    chosen_policy = policy.preferring(found.request.preference)
+    tried: set[tuple[object, ...]] = set()
+    for node_row in _in_order(snapshot, found.hosts, chosen_policy):
+        order = order_devices(snapshot, snapshot.fleet.rows(node_row), chosen_policy.device)
+        rows = _rows_on(snapshot, found, node_row, order, tried)
+        if rows is not None:
+            return Placed(_placement(snapshot.fleet, found, node_row, rows))
+    return None
+
+
+def _in_order(snapshot: Snapshot, hosts: Bools, policy: Policy) -> Iterator[int]:
+    """The rows of the nodes left, best first; the first is found without sorting the rest."""
+    rows = np.flatnonzero(hosts)
+    if not len(rows):
+        return
+    scores = rank_nodes(snapshot, policy.node)[rows]
+    best = int(np.argmax(scores))
+    yield int(rows[best])
+    for i in np.argsort(-scores, kind="stable"):
+        if i != best:
+            yield int(rows[i])
+
+
+def _rows_on(
+    snapshot: Snapshot, found: Prospect, node_row: int, order: Sequence[int], tried: set[tuple[object, ...]]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Device rows for every claim on this node. Nodes alike one that failed are not searched again."""
+    claims, constraints = found.request.claims, found.request.constraints
+    if len(claims) == 1 and not constraints.one_numa:
+        fits = found.fits[0]
+        picked = [row for row in order if fits[row]]
+        return (tuple(picked[: claims[0].count]),)
+    problem = local_problem(snapshot, found, node_row)
+    if problem in tried:
+        return None
+    first = snapshot.fleet.rows(node_row).start
+    try:
+        chosen = search(*problem[:3], [row - first for row in order], problem[3])
+    except SearchLimit:
+        chosen = None
+    if chosen is None:
+        tried.add(problem)
+        return None
+    return tuple(tuple(first + j for j in taken) for taken in chosen)
+
+
+Problem = tuple[tuple[LocalDevice, ...], tuple[LocalClaim, ...], int, Rules]
+
+
+def local_problem(snapshot: Snapshot, found: Prospect, node_row: int) -> Problem:
+    """The packing problem of one node, as :mod:`tessera.allocator.search` takes it."""
+    fleet, usage, constraints = snapshot.fleet, snapshot.usage, found.request.constraints
+    rows = fleet.rows(node_row)
+    devices = tuple(
+        LocalDevice(
+            memory=int(fleet.memory[r] - usage.memory[r]),
+            compute=int(fleet.compute[r] - usage.compute[r]),
+            slots=int(fleet.slots[r] - usage.slots[r]),
+            numa=int(fleet.numa[r]),
+            idle=bool(usage.slots[r] == 0),
+        )
+        for r in rows
+    )
+    life = phases(found.pod.containers)
+    claims = tuple(
+        LocalClaim(
+            count=claim.count,
+            needs=tuple((int(n.memory[r]), int(n.compute[r])) if fit[r] else None for r in rows),
+            phases=tuple(p for p, alive in enumerate(life) if not alive.isdisjoint(claim.containers)),
+            exclusive=n.exclusive,
+            group=_group_of(claim, constraints.same_device),
+        )
+        for claim, n, fit in zip(found.request.claims, found.needs, found.fits, strict=True)
+    )
+    return devices, claims, len(life), Rules(constraints.one_numa, constraints.distinct_devices)
+
+
+def _group_of(claim: Claim, groups: Sequence[Sequence[str]]) -> int | None:
+    return next((i for i, group in enumerate(groups) if not set(group).isdisjoint(claim.containers)), None)
+
+
+def _share_on(fleet: Fleet, claim: Claim, row: int) -> Share:
+    device = fleet.devices[row]
+    share = resolve(claim.share, device.memory_mib, device.milli_tflops)
+    assert share is not None, "a device whose TFLOPS are unknown does not fit a claim in TFLOPS"
+    return share
+
+
+def _placement(fleet: Fleet, found: Prospect, node_row: int, rows: Sequence[Sequence[int]]) -> Placement:
+    shares = [
+        [(row, _share_on(fleet, claim, row)) for row in taken]
+        for claim, taken in zip(found.request.claims, rows, strict=True)
+    ]
+    grants: dict[str, tuple[Grant, ...]] = {}
+    for claim, taken in zip(found.request.claims, shares, strict=True):
+        granted = tuple(
+            Grant(d.uuid, d.index, d.model, share) for d, share in ((fleet.devices[r], s) for r, s in taken)
+        )
+        for container in claim.containers:
+            grants[container] = grants.get(container, ()) + granted
+    return Placement(
+        pod_uid=found.pod.uid,
+        pod_key=found.pod.key,
+        node=fleet.nodes[node_row].name,
+        grants=grants,
+        charges=_charges(fleet, found, shares),
+        cpu_milli=found.pod.cpu_milli,
+        memory_mib=found.pod.memory_mib,
+    )
+
+
+def _charges(fleet: Fleet, found: Prospect, shares: Sequence[Sequence[tuple[int, Share]]]) -> tuple[Charge, ...]:
+    """What the pod takes of each device at its peak, counted per device and per quantity."""
+    life = phases(found.pod.containers)
+    sums: dict[int, list[list[int]]] = {}
+    exclusive: set[int] = set()
+    for claim, taken in zip(found.request.claims, shares, strict=True):
+        alive = [p for p, names in enumerate(life) if not names.isdisjoint(claim.containers)]
+        for row, share in taken:
+            per_phase = sums.setdefault(row, [[0, 0, 0] for _ in life])
+            if share.exclusive:
+                exclusive.add(row)
+            for p in alive:
+                for i, amount in enumerate((share.memory_request, share.compute_request, 1)):
+                    per_phase[p][i] += amount
+    peaks = {row: [max(column) for column in zip(*phase, strict=True)] for row, phase in sorted(sums.items())}
+    return tuple(
+        Charge(fleet.devices[row].uuid, memory, compute, slots, row in exclusive)
+        for row, (memory, compute, slots) in peaks.items()
+    )

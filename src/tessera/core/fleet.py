@@ -1,0 +1,150 @@
+"""The fleet as a struct of arrays, and what is used of it; a snapshot is both, frozen.
+
+A decision touches each array once instead of walking objects. Devices of one node are adjacent: those of node
+``n`` are the rows ``first[n]`` to ``first[n + 1]``. Nothing here changes after it was made: usage is replaced,
+not edited.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.core.device import Device, Node
+from tessera.core.placement import Charge
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+PLENTY: Final = 1 << 50
+"""Stands for "the inventory does not say how much": more than anything can ask for, far from overflow."""
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    array = np.fromiter(values, dtype=np.int64)
+    array.setflags(write=False)
+    return array
+
+
+def _flags(values: Iterable[bool]) -> Bools:
+    array = np.fromiter(values, dtype=np.bool_)
+    array.setflags(write=False)
+    return array
+
+
+class Fleet:
+    """All nodes and their devices. Raises ``ValueError`` where two nodes or two devices have one identity.
+
+    Arrays over devices: ``node_of memory compute slots tflops index numa model usable healthy cordoned``
+    (``numa`` is -1 and ``tflops`` 0 where unknown). Arrays over nodes: ``cpu host_memory max_pods open``.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes: tuple[Node, ...] = tuple(nodes)
+        self.devices: tuple[Device, ...] = tuple(d for node in nodes for d in node.devices)
+        self.node_row: dict[str, int] = {node.name: row for row, node in enumerate(self.nodes)}
+        self.device_row: dict[str, int] = {device.uuid: row for row, device in enumerate(self.devices)}
+        if len(self.node_row) != len(self.nodes) or len(self.device_row) != len(self.devices):
+            raise ValueError("a fleet needs unique node names and device uuids")
+        sizes = [len(node.devices) for node in self.nodes]
+        self.first: Ints = _ints(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
+        self.node_of: Ints = _ints(np.repeat(np.arange(len(self.nodes)), sizes))
+        self._fill_devices()
+        self._fill_nodes()
+
+    def _fill_devices(self) -> None:
+        devices = self.devices
+        self.memory: Ints = _ints(d.memory_mib for d in devices)
+        self.compute: Ints = _ints(d.compute_milli for d in devices)
+        self.slots: Ints = _ints(d.slots for d in devices)
+        self.tflops: Ints = _ints(d.milli_tflops or 0 for d in devices)
+        self.index: Ints = _ints(d.index for d in devices)
+        self.numa: Ints = _ints(-1 if d.numa is None else d.numa for d in devices)
+        self.healthy: Bools = _flags(d.healthy for d in devices)
+        self.cordoned: Bools = _flags(d.cordoned for d in devices)
+        self.models: tuple[str, ...] = tuple(sorted({d.model for d in devices}))
+        rows = {model: row for row, model in enumerate(self.models)}
+        self.model: Ints = _ints(rows[d.model] for d in devices)
+
+    def _fill_nodes(self) -> None:
+        nodes = self.nodes
+        self.cpu: Ints = _ints(PLENTY if n.cpu_milli is None else n.cpu_milli for n in nodes)
+        self.host_memory: Ints = _ints(PLENTY if n.memory_mib is None else n.memory_mib for n in nodes)
+        self.max_pods: Ints = _ints(PLENTY if n.max_pods is None else n.max_pods for n in nodes)
+        self.open: Bools = _flags(not n.cordoned for n in nodes)
+        self.node_memory: Ints = self.per_node(self.memory)
+        self.node_compute: Ints = self.per_node(self.compute)
+
+    def per_node(self, values: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:
+        """The sum of a device array over each node; 0 for a node without devices."""
+        ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
+        return np.asarray(ends[self.first[1:]] - ends[self.first[:-1]], dtype=np.int64)
+
+    def rows(self, node_row: int) -> range:
+        """The device rows of a node."""
+        return range(int(self.first[node_row]), int(self.first[node_row + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is taken: arrays over devices, and (``node_*``, ``cpu``, ``host_memory``, ``pods``) over nodes."""
+
+    memory: Ints
+    compute: Ints
+    slots: Ints
+    exclusive: Ints
+    node_memory: Ints
+    node_compute: Ints
+    cpu: Ints
+    host_memory: Ints
+    pods: Ints
+
+    @staticmethod
+    def nothing(fleet: Fleet) -> "Usage":
+        """The usage of an empty fleet."""
+        device, node = (np.zeros(n, dtype=np.int64) for n in (len(fleet.devices), len(fleet.nodes)))
+        arrays = (device, device, device, device, node, node, node, node, node)
+        return Usage(*(array.copy() for array in arrays))
+
+    def thawed(self) -> "Usage":
+        """A copy whose arrays may be written, for the one who owns it."""
+        return Usage(*(getattr(self, name).copy() for name in self.__slots__))
+
+    def frozen(self) -> "Usage":
+        """The same arrays, no longer writable."""
+        for name in self.__slots__:
+            getattr(self, name).setflags(write=False)
+        return self
+
+    def book(self, fleet: Fleet, charges: Iterable[Charge], *, sign: int) -> None:
+        """Add (``sign=1``) or take away (``-1``) charges in place; devices that are gone are left out."""
+        for charge in charges:
+            row = fleet.device_row.get(charge.uuid)
+            if row is None:
+                continue
+            node = fleet.node_of[row]
+            self.memory[row] += sign * charge.memory_mib
+            self.compute[row] += sign * charge.compute_milli
+            self.slots[row] += sign * charge.slots
+            self.exclusive[row] += sign * int(charge.exclusive)
+            self.node_memory[node] += sign * charge.memory_mib
+            self.node_compute[node] += sign * charge.compute_milli
+
+    def book_host(self, fleet: Fleet, node: str, cpu_milli: int, memory_mib: int, *, sign: int) -> None:
+        """Add or take away a pod's CPU, memory and place on its node, in place."""
+        row = fleet.node_row.get(node)
+        if row is None:
+            return
+        self.cpu[row] += sign * cpu_milli
+        self.host_memory[row] += sign * memory_mib
+        self.pods[row] += sign
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A fleet and what is used of it, at one moment; immutable."""
+
+    fleet: Fleet
+    usage: Usage

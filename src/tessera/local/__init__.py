@@ -1,0 +1,1 @@
+"""One machine, no cluster: its ledger, its runs, its live view."""

@@ -1,0 +1,1 @@
+"""Preferences: which of the legal placements is the best. A policy never changes what is legal."""

@@ -1,0 +1,1 @@
+"""Shared I/O: files, device discovery, settings. Everything above this line in the layering is pure."""

@@ -1,0 +1,1 @@
+"""What differs between device families, as rows of data."""

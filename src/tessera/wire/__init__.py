@@ -1,0 +1,1 @@
+"""Codecs between bytes and the vocabulary. Pure: text in, values out."""

@@ -1,0 +1,145 @@
+"""Laws of placing and booking, each checked over thousands of small worlds against an independent oracle."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.worlds import legal_somewhere, nodes, pods
+from tessera.allocator.ledger import Adopt, Commit, Ledger, Refused, Release, Reserve
+from tessera.allocator.plan import decide
+from tessera.core.fleet import Fleet, Usage
+from tessera.core.placement import Charge, Placed, Placement, Rejected
+from tessera.core.request import Pod
+from tessera.policy.rank import POLICIES
+
+MANY = settings(max_examples=400, deadline=None, derandomize=True)
+QUEUES = st.integers(1, 5).flatmap(lambda n: st.tuples(*(pods(name=f"p{i}") for i in range(n))))
+every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
+
+
+def place_all(fleet: Fleet, queue: tuple[Pod, ...], policy: str) -> tuple[Ledger, list[Placement]]:
+    ledger, placed = Ledger(fleet), []
+    for pod in queue:
+        decision = decide(ledger.snapshot(), pod, POLICIES[policy])
+        if isinstance(decision, Placed):
+            ledger.apply(Reserve(decision.placement))
+            ledger.apply(Commit(pod.uid))
+            placed.append(decision.placement)
+    return ledger, placed
+
+
+def same_usage(left: Usage, right: Usage) -> bool:
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in Usage.__slots__)
+
+
+@every_policy
+@MANY
+@given(world=nodes(), queue=QUEUES)
+def test_a_pod_is_placed_exactly_when_some_placement_is_legal(policy, world, queue):
+    fleet = Fleet(world)
+    ledger, held, pods_on = Ledger(fleet), [], {}
+    for pod in queue:
+        legal = legal_somewhere(world, held, pods_on, pod)
+        decision = decide(ledger.snapshot(), pod, POLICIES[policy])
+        assert isinstance(decision, Placed) == legal
+        if isinstance(decision, Placed):
+            effects = ledger.apply(Reserve(decision.placement))
+            assert not any(isinstance(e, Refused) for e in effects)
+            held += [(c.uuid, c) for c in decision.placement.charges]
+            pods_on[decision.placement.node] = pods_on.get(decision.placement.node, 0) + 1
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES)
+def test_no_device_is_ever_oversubscribed_in_any_dimension(world, queue):
+    ledger, placed = place_all(Fleet(world), queue, "binpack")
+    by_device: dict[str, list[Charge]] = {}
+    for placement in placed:
+        for charge in placement.charges:
+            by_device.setdefault(charge.uuid, []).append(charge)
+    for node in world:
+        assert node.max_pods is None or sum(p.node == node.name for p in placed) <= node.max_pods
+        for device in node.devices:
+            charges = by_device.get(device.uuid, [])
+            assert sum(c.memory_mib for c in charges) <= device.memory_mib
+            assert sum(c.compute_milli for c in charges) <= device.compute_milli
+            assert sum(c.slots for c in charges) <= device.slots
+            assert len(charges) == 1 or not any(c.exclusive for c in charges)
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES)
+def test_every_rejection_gives_every_node_exactly_one_reason_group(world, queue):
+    fleet = Fleet(world)
+    ledger, _ = place_all(fleet, queue[:-1], "binpack")
+    decision = decide(ledger.snapshot(), queue[-1], POLICIES["binpack"])
+    if isinstance(decision, Rejected):
+        named = [name for group in decision.groups for name in group.nodes]
+        assert sorted(named) == sorted(node.name for node in world)
+        assert all(group.shortfalls for group in decision.groups)
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES)
+def test_releasing_undoes_reserving(world, queue):
+    fleet = Fleet(world)
+    ledger, placed = place_all(fleet, queue, "spread")
+    for placement in placed:
+        ledger.apply(Release(placement.pod_uid))
+    assert same_usage(ledger.snapshot().usage, Usage.nothing(fleet))
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES, order=st.randoms(use_true_random=False))
+def test_the_order_of_independent_events_does_not_matter(world, queue, order):
+    fleet = Fleet(world)
+    ledger, placed = place_all(fleet, queue, "binpack")
+    shuffled = list(placed)
+    order.shuffle(shuffled)
+    assert same_usage(Ledger.rebuilt(fleet, shuffled).snapshot().usage, ledger.snapshot().usage)
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES, gone=st.sets(st.integers(0, 4)))
+def test_the_ledger_rebuilt_from_the_log_equals_the_live_one(world, queue, gone):
+    fleet = Fleet(world)
+    ledger, placed = place_all(fleet, queue, "binpack")
+    log = {p.pod_uid: p for p in placed}
+    for uid in [p.pod_uid for i, p in enumerate(placed) if i in gone]:
+        ledger.apply(Release(uid))
+        del log[uid]
+    rebuilt = Ledger.rebuilt(fleet, log.values())
+    assert same_usage(rebuilt.snapshot().usage, ledger.snapshot().usage)
+    assert rebuilt.entries.keys() == ledger.entries.keys()
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES)
+def test_a_snapshot_does_not_change_when_the_ledger_does(world, queue):
+    fleet = Fleet(world)
+    ledger = Ledger(fleet)
+    before = ledger.snapshot()
+    for pod in queue:
+        decision = decide(ledger.snapshot(), pod, POLICIES["binpack"])
+        if isinstance(decision, Placed):
+            ledger.apply(Adopt(decision.placement))
+    assert same_usage(before.usage, Usage.nothing(fleet))
+
+
+@MANY
+@given(world=nodes(), queue=QUEUES)
+def test_charges_equal_what_the_grants_add_up_to_at_the_peak(world, queue):
+    _, placed = place_all(Fleet(world), queue, "binpack")
+    by_uid = {pod.uid: pod for pod in queue}
+    for placement in placed:
+        pod = by_uid[placement.pod_uid]
+        assert pod.request is not None
+        apps_only = all(c.kind == "app" for c in pod.containers)
+        granted: dict[str, int] = {}
+        for grants in placement.grants.values():
+            for grant in grants:
+                granted[grant.uuid] = granted.get(grant.uuid, 0) + grant.share.memory_request
+        for charge in placement.charges:
+            total = granted[charge.uuid]
+            assert charge.memory_mib == total if apps_only else charge.memory_mib <= total

@@ -1,0 +1,121 @@
+"""Small worlds for laws, and an oracle that decides them by trying everything.
+
+Sizes are tiny on purpose (memory 0-4, compute 0-1000 in quarters, 0-3 devices): off-by-one faults show there
+and hide among realistic sizes.
+"""
+
+from itertools import combinations, product
+
+from hypothesis import strategies as st
+
+from builders import a_claim, a_device, a_node, a_pod, a_share
+from tessera.core.device import Node
+from tessera.core.placement import Charge
+from tessera.core.request import Claim, Constraints, ContainerKind, ModelRule, Pod, phases
+
+QUARTERS = st.sampled_from([0, 250, 500, 750, 1000])
+
+
+@st.composite
+def nodes(draw: st.DrawFn, most_nodes: int = 3, most_devices: int = 3) -> list[Node]:
+    """Up to three nodes of up to three small devices."""
+    made = []
+    for n in range(draw(st.integers(1, most_nodes))):
+        devices = [
+            a_device(
+                f"n{n}-{i}",
+                draw(st.integers(0, 4)),
+                index=i,
+                model=draw(st.sampled_from(["A", "B"])),
+                slots=draw(st.integers(1, 3)),
+                numa=draw(st.sampled_from([None, 0, 1])),
+                healthy=draw(st.booleans()) or draw(st.booleans()),
+            )
+            for i in range(draw(st.integers(0, most_devices)))
+        ]
+        made.append(a_node(f"n{n}", devices, max_pods=draw(st.sampled_from([None, 1, 2]))))
+    return made
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str = "p", most_claims: int = 3) -> Pod:
+    """A pod of up to three claims with mixed container kinds and constraints."""
+    claims = []
+    kinds: dict[str, ContainerKind] = {}
+    for c in range(draw(st.integers(1, most_claims))):
+        share = a_share(draw(st.integers(0, 4)), draw(QUARTERS), exclusive=draw(st.integers(0, 4)) == 0)
+        claims.append(a_claim(share, draw(st.integers(1, 2)), f"c{c}"))
+        kinds[f"c{c}"] = draw(st.sampled_from([ContainerKind.APP, ContainerKind.APP, ContainerKind.INIT,
+                                               ContainerKind.SIDECAR]))
+    constraints = Constraints(
+        models_allowed=draw(st.sampled_from([(), (), (ModelRule("a"),)])),
+        one_numa=draw(st.integers(0, 3)) == 0,
+        idle_device=draw(st.integers(0, 5)) == 0,
+        distinct_devices=draw(st.integers(0, 3)) == 0,
+        same_device=draw(st.sampled_from([(), (), (("c0", "c1"),)])),
+    )
+    return a_pod(*claims, name=name, kinds=kinds, constraints=constraints)
+
+
+def legal_somewhere(world: list[Node], held: list[tuple[str, Charge]], pods_on: dict[str, int], pod: Pod) -> bool:
+    """Whether any assignment of devices on any node is legal; every one is tried."""
+    assert pod.request is not None
+    claims = pod.request.claims
+    for node in world:
+        if node.max_pods is not None and pods_on.get(node.name, 0) + 1 > node.max_pods:
+            continue
+        sets = [list(combinations(range(len(node.devices)), claim.count)) for claim in claims]
+        if any(_legal(node, held, pod, choice) for choice in product(*sets)):
+            return True
+    return False
+
+
+def _legal(node: Node, held: list[tuple[str, Charge]], pod: Pod, choice: tuple[tuple[int, ...], ...]) -> bool:
+    assert pod.request is not None
+    request, rules = pod.request, pod.request.constraints
+    for claim, chosen in zip(request.claims, choice, strict=True):
+        numas = {node.devices[j].numa for j in chosen}
+        if rules.one_numa and claim.count > 1 and (None in numas or len(numas) > 1):
+            return False
+    if rules.distinct_devices and len({j for c in choice for j in c}) < sum(map(len, choice)):
+        return False
+    for group in rules.same_device:
+        taken = [set(c) for claim, c in zip(request.claims, choice, strict=True)
+                 if not set(group).isdisjoint(claim.containers)]
+        if any(t != taken[0] for t in taken):
+            return False
+    return all(_device_stays_sound(node, held, pod, choice, j) for j in range(len(node.devices)))
+
+
+def _device_stays_sound(
+    node: Node, held: list[tuple[str, Charge]], pod: Pod, choice: tuple[tuple[int, ...], ...], j: int
+) -> bool:
+    assert pod.request is not None
+    device, rules = node.devices[j], pod.request.constraints
+    mine = [claim for claim, c in zip(pod.request.claims, choice, strict=True) if j in c]
+    if not mine:
+        return True
+    others = [charge for uuid, charge in held if uuid == device.uuid]
+    busy, used = sum(c.slots for c in others), sum(c.compute_milli for c in others)
+    if not device.healthy or any(c.exclusive for c in others):
+        return False
+    if rules.models_allowed and device.model != "A":
+        return False
+    if busy and (rules.idle_device or any(c.share.exclusive for c in mine)):
+        return False
+    if used >= 1000 and any(c.share.compute_request.milli == 0 for c in mine):
+        return False
+    return all(_phase_fits(device.memory_mib, device.slots, others, alive, mine) for alive in phases(pod.containers))
+
+
+def _phase_fits(
+    memory: int, slots: int, others: list[Charge], alive: frozenset[str], mine: list[Claim]
+) -> bool:
+    now = [claim for claim in mine if not alive.isdisjoint(claim.containers)]
+    if any(claim.share.exclusive for claim in now) and len(now) > 1:
+        return False
+    return (
+        sum(c.memory_mib for c in others) + sum(c.share.memory_request.mib for c in now) <= memory
+        and sum(c.compute_milli for c in others) + sum(c.share.compute_request.milli for c in now) <= 1000
+        and sum(c.slots for c in others) + len(now) <= slots
+    )
