@@ -34,6 +34,9 @@ extern bool sim_ready;    /* cuInit has succeeded in this process */
 extern int sim_visible[]; /* CUDA ordinal -> row of the description */
 extern int sim_visible_count;
 
+/* 1000 * major + 10 * minor; legal before cuInit. */
+int sim_driver_version(void);
+
 static inline bool sim_is_device(CUdevice device)
 {
     return device >= 0 && device < sim_visible_count;
@@ -118,6 +121,8 @@ void sim_blocks_forget(void); /* after fork */
 /* Frees whatever the block holds, then the block. */
 void sim_block_free(struct sim_block *block);
 
+/* True for an address that no host memory can have. */
+bool sim_is_device_address(CUdeviceptr address);
 /* True when [address, address + bytes) lies inside one block (and is mapped, for a range). */
 bool sim_is_memory(CUdeviceptr address, uint64_t bytes);
 

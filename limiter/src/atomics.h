@@ -7,7 +7,7 @@
  * was written before a word was published is seen by whoever read the word. 64-bit exchanges are lock-free on every
  * target (asserted), which is what makes them valid between processes.
  *
- * A test that defines LIM_STEP gets control before every access: the model checker (test/test_region_model.c)
+ * A test that defines LIM_STEP, LIM_SEEN and LIM_SWAPPED gets control before every access and is told its outcome: the model checker (test/test_region_model.c)
  * compiles the real accounting this way and explores all interleavings.
  */
 #ifndef LIM_ATOMICS_H
@@ -19,9 +19,7 @@
 #ifndef LIM_STEP
 #define LIM_STEP(word) ((void)0)
 #define LIM_SEEN(value) (value)
-#else
-uint64_t lim_test_seen(uint64_t value);
-#define LIM_SEEN(value) lim_test_seen(value)
+#define LIM_SWAPPED(word, success) (success)
 #endif
 
 _Static_assert(__atomic_always_lock_free(sizeof(uint64_t), 0), "the region needs lock-free 64-bit words");
@@ -42,7 +40,8 @@ static inline void word_store(uint64_t *word, uint64_t value)
 static inline bool word_swap(uint64_t *word, uint64_t expected, uint64_t value)
 {
     LIM_STEP(word);
-    return LIM_SEEN(__atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    bool swapped = __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return LIM_SWAPPED(word, swapped);
 }
 
 /* Counters that nobody decides by. */

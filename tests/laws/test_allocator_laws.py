@@ -1,11 +1,13 @@
 """Laws of placing and booking, each checked over thousands of small worlds against an independent oracle."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import legal_somewhere, nodes, pods
+from laws.worlds import WORLDS, legal_somewhere, overlaps, worlds
 from tessera.allocator.ledger import Adopt, Commit, Ledger, Refused, Release, Reserve
 from tessera.allocator.plan import decide
 from tessera.core.fleet import Fleet, Usage
@@ -13,8 +15,7 @@ from tessera.core.placement import Charge, Placed, Placement, Rejected
 from tessera.core.request import Pod
 from tessera.policy.rank import POLICIES
 
-MANY = settings(max_examples=400, deadline=None, derandomize=True)
-QUEUES = st.integers(1, 5).flatmap(lambda n: st.tuples(*(pods(name=f"p{i}") for i in range(n))))
+MANY = settings(max_examples=int(os.environ.get("TESSERA_LAW_EXAMPLES", "150")), deadline=None, derandomize=True)
 every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 
 
@@ -33,10 +34,12 @@ def same_usage(left: Usage, right: Usage) -> bool:
     return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in Usage.__slots__)
 
 
+@pytest.mark.parametrize("kind", sorted(WORLDS))
 @every_policy
 @MANY
-@given(world=nodes(), queue=QUEUES)
-def test_a_pod_is_placed_exactly_when_some_placement_is_legal(policy, world, queue):
+@given(data=st.data())
+def test_a_pod_is_placed_exactly_when_some_placement_is_legal(policy, kind, data):
+    world, queue = data.draw(WORLDS[kind])
     fleet = Fleet(world)
     ledger, held, pods_on = Ledger(fleet), [], {}
     for pod in queue:
@@ -51,9 +54,10 @@ def test_a_pod_is_placed_exactly_when_some_placement_is_legal(policy, world, que
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES)
-def test_no_device_is_ever_oversubscribed_in_any_dimension(world, queue):
-    ledger, placed = place_all(Fleet(world), queue, "binpack")
+@given(case=worlds)
+def test_no_device_is_ever_oversubscribed_in_any_dimension(case):
+    world, queue = case
+    _, placed = place_all(Fleet(world), queue, "binpack")
     by_device: dict[str, list[Charge]] = {}
     for placement in placed:
         for charge in placement.charges:
@@ -69,8 +73,9 @@ def test_no_device_is_ever_oversubscribed_in_any_dimension(world, queue):
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES)
-def test_every_rejection_gives_every_node_exactly_one_reason_group(world, queue):
+@given(case=worlds)
+def test_every_rejection_gives_every_node_exactly_one_reason_group(case):
+    world, queue = case
     fleet = Fleet(world)
     ledger, _ = place_all(fleet, queue[:-1], "binpack")
     decision = decide(ledger.snapshot(), queue[-1], POLICIES["binpack"])
@@ -81,8 +86,9 @@ def test_every_rejection_gives_every_node_exactly_one_reason_group(world, queue)
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES)
-def test_releasing_undoes_reserving(world, queue):
+@given(case=worlds)
+def test_releasing_undoes_reserving(case):
+    world, queue = case
     fleet = Fleet(world)
     ledger, placed = place_all(fleet, queue, "spread")
     for placement in placed:
@@ -91,8 +97,9 @@ def test_releasing_undoes_reserving(world, queue):
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES, order=st.randoms(use_true_random=False))
-def test_the_order_of_independent_events_does_not_matter(world, queue, order):
+@given(case=worlds, order=st.randoms(use_true_random=False))
+def test_the_order_of_independent_events_does_not_matter(case, order):
+    world, queue = case
     fleet = Fleet(world)
     ledger, placed = place_all(fleet, queue, "binpack")
     shuffled = list(placed)
@@ -101,8 +108,9 @@ def test_the_order_of_independent_events_does_not_matter(world, queue, order):
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES, gone=st.sets(st.integers(0, 4)))
-def test_the_ledger_rebuilt_from_the_log_equals_the_live_one(world, queue, gone):
+@given(case=worlds, gone=st.sets(st.integers(0, 4)))
+def test_the_ledger_rebuilt_from_the_log_equals_the_live_one(case, gone):
+    world, queue = case
     fleet = Fleet(world)
     ledger, placed = place_all(fleet, queue, "binpack")
     log = {p.pod_uid: p for p in placed}
@@ -115,8 +123,9 @@ def test_the_ledger_rebuilt_from_the_log_equals_the_live_one(world, queue, gone)
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES)
-def test_a_snapshot_does_not_change_when_the_ledger_does(world, queue):
+@given(case=worlds)
+def test_a_snapshot_does_not_change_when_the_ledger_does(case):
+    world, queue = case
     fleet = Fleet(world)
     ledger = Ledger(fleet)
     before = ledger.snapshot()
@@ -128,18 +137,22 @@ def test_a_snapshot_does_not_change_when_the_ledger_does(world, queue):
 
 
 @MANY
-@given(world=nodes(), queue=QUEUES)
-def test_charges_equal_what_the_grants_add_up_to_at_the_peak(world, queue):
+@given(case=worlds)
+def test_a_device_is_charged_the_peak_of_what_runs_together_on_it(case):
+    world, queue = case
     _, placed = place_all(Fleet(world), queue, "binpack")
     by_uid = {pod.uid: pod for pod in queue}
     for placement in placed:
-        pod = by_uid[placement.pod_uid]
-        assert pod.request is not None
-        apps_only = all(c.kind == "app" for c in pod.containers)
-        granted: dict[str, int] = {}
-        for grants in placement.grants.values():
-            for grant in grants:
-                granted[grant.uuid] = granted.get(grant.uuid, 0) + grant.share.memory_request
         for charge in placement.charges:
-            total = granted[charge.uuid]
-            assert charge.memory_mib == total if apps_only else charge.memory_mib <= total
+            granted = {
+                name: [g.share for g in grants if g.uuid == charge.uuid]
+                for name, grants in placement.grants.items()
+            }
+            together = [
+                [share for name in alive for share in granted.get(name, [])]
+                for alive in overlaps(by_uid[placement.pod_uid])
+            ]
+            assert charge.memory_mib == max(sum(s.memory_request for s in shares) for shares in together)
+            assert charge.compute_milli == max(sum(s.compute_request for s in shares) for shares in together)
+            assert charge.slots == max(len(shares) for shares in together)
+            assert charge.exclusive == any(s.exclusive for shares in together for s in shares)

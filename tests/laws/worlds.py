@@ -4,6 +4,7 @@ Sizes are tiny on purpose (memory 0-4, compute 0-1000 in quarters, 0-3 devices):
 and hide among realistic sizes.
 """
 
+from collections.abc import Callable
 from itertools import combinations, product
 
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from builders import a_claim, a_device, a_node, a_pod, a_share
 from tessera.core.device import Node
 from tessera.core.placement import Charge
-from tessera.core.request import Claim, Constraints, ContainerKind, ModelRule, Pod, phases
+from tessera.core.request import Claim, Constraints, ContainerKind, ModelRule, Pod
 
 QUARTERS = st.sampled_from([0, 250, 500, 750, 1000])
 
@@ -37,24 +38,102 @@ def nodes(draw: st.DrawFn, most_nodes: int = 3, most_devices: int = 3) -> list[N
     return made
 
 
+KINDS = st.sampled_from([ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR])
+CONSTRAINTS = st.builds(
+    Constraints,
+    models_allowed=st.sampled_from([(), (), (ModelRule("a"),)]),
+    one_numa=st.integers(0, 2).map(lambda n: n == 0),
+    idle_device=st.integers(0, 5).map(lambda n: n == 0),
+    distinct_devices=st.integers(0, 2).map(lambda n: n == 0),
+    same_device=st.sampled_from([(), (), (("c0", "c1"),)]),
+)
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> list[Node]:
+    """One node of one to three roomy devices, so that what refuses is contention and nothing else."""
+    devices = [
+        a_device(
+            f"g{i}", draw(st.integers(2, 4)), index=i, slots=draw(st.integers(1, 3)), numa=draw(st.integers(0, 1))
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    return [a_node("n0", devices)]
+
+
+@st.composite
+def plain_pods(draw: st.DrawFn, name: str = "p") -> Pod:
+    """A pod of one small claim without constraints, one in four exclusive."""
+    share = a_share(
+        draw(st.integers(0, 2)), draw(st.sampled_from([0, 0, 250, 500])), exclusive=draw(st.integers(0, 3)) == 0
+    )
+    return a_pod(a_claim(share, draw(st.sampled_from([1, 1, 2]))), name=name)
+
+
+@st.composite
+def layered_pods(draw: st.DrawFn, name: str = "p") -> Pod:
+    """A pod of two to four containers of all kinds with a device each and no constraints."""
+    count = draw(st.integers(2, 4))
+    claims = [a_claim(a_share(draw(st.integers(1, 3)), draw(QUARTERS)), 1, f"c{c}") for c in range(count)]
+    return a_pod(*claims, name=name, kinds={f"c{c}": draw(KINDS) for c in range(count)})
+
+
 @st.composite
 def pods(draw: st.DrawFn, name: str = "p", most_claims: int = 3) -> Pod:
     """A pod of up to three claims with mixed container kinds and constraints."""
-    claims = []
-    kinds: dict[str, ContainerKind] = {}
-    for c in range(draw(st.integers(1, most_claims))):
-        share = a_share(draw(st.integers(0, 4)), draw(QUARTERS), exclusive=draw(st.integers(0, 4)) == 0)
-        claims.append(a_claim(share, draw(st.integers(1, 2)), f"c{c}"))
-        kinds[f"c{c}"] = draw(st.sampled_from([ContainerKind.APP, ContainerKind.APP, ContainerKind.INIT,
-                                               ContainerKind.SIDECAR]))
-    constraints = Constraints(
-        models_allowed=draw(st.sampled_from([(), (), (ModelRule("a"),)])),
-        one_numa=draw(st.integers(0, 3)) == 0,
-        idle_device=draw(st.integers(0, 5)) == 0,
-        distinct_devices=draw(st.integers(0, 3)) == 0,
-        same_device=draw(st.sampled_from([(), (), (("c0", "c1"),)])),
-    )
-    return a_pod(*claims, name=name, kinds=kinds, constraints=constraints)
+    count = draw(st.integers(1, most_claims))
+    claims = [
+        a_claim(
+            a_share(draw(st.integers(0, 3)), draw(QUARTERS), exclusive=draw(st.integers(0, 5)) == 0),
+            draw(st.integers(1, 2)),
+            f"c{c}",
+        )
+        for c in range(count)
+    ]
+    kinds = {f"c{c}": draw(KINDS) for c in range(count)}
+    return a_pod(*claims, name=name, kinds=kinds, constraints=draw(CONSTRAINTS))
+
+
+def any_queue(one_pod: Callable[..., st.SearchStrategy[Pod]], most: int = 5) -> st.SearchStrategy[tuple[Pod, ...]]:
+    """Up to ``most`` pods of one kind, named p0, p1, ..."""
+    return st.integers(1, most).flatmap(lambda n: st.tuples(*(one_pod(name=f"p{i}") for i in range(n))))
+
+
+@st.composite
+def ruled_pods(draw: st.DrawFn, name: str = "p") -> Pod:
+    """A pod of one to three small claims under one rule across devices or containers."""
+    count = draw(st.integers(1, 3))
+    claims = [
+        a_claim(a_share(draw(st.integers(0, 2)), 250), draw(st.integers(1, 2)), f"c{c}") for c in range(count)
+    ]
+    rule = draw(st.sampled_from(["one_numa", "distinct_devices", "same_device"]))
+    constraints = Constraints(**{rule: (("c0", "c1", "c2"),) if rule == "same_device" else True})
+    return a_pod(*claims, name=name, constraints=constraints)
+
+
+WORLDS = {
+    "varied": st.tuples(nodes(), any_queue(pods)),
+    "simple pods": st.tuples(crowded(), any_queue(plain_pods, 7)),
+    "pods of many containers": st.tuples(crowded(), any_queue(layered_pods, 3)),
+    "pods under rules": st.tuples(crowded(), any_queue(ruled_pods, 4)),
+}
+"""Kinds of fleets and queues: varied, or crowded in one particular way so that contention decides."""
+
+worlds = st.one_of(*WORLDS.values())
+
+
+def overlaps(pod: Pod) -> list[set[str]]:
+    """The sets of containers that run together, written down from the rule and not taken from the code:
+    all app containers with all sidecars; each init container with the sidecars declared before it.
+    """
+    names = [c.name for c in pod.containers]
+    sidecars = [c.name for c in pod.containers if c.kind is ContainerKind.SIDECAR]
+    apps = {c.name for c in pod.containers if c.kind is ContainerKind.APP}
+    together = [apps | set(sidecars)]
+    for c in pod.containers:
+        if c.kind is ContainerKind.INIT:
+            together.append({c.name} | {s for s in sidecars if names.index(s) < names.index(c.name)})
+    return together
 
 
 def legal_somewhere(world: list[Node], held: list[tuple[str, Charge]], pods_on: dict[str, int], pod: Pod) -> bool:
@@ -80,8 +159,11 @@ def _legal(node: Node, held: list[tuple[str, Charge]], pod: Pod, choice: tuple[t
     if rules.distinct_devices and len({j for c in choice for j in c}) < sum(map(len, choice)):
         return False
     for group in rules.same_device:
-        taken = [set(c) for claim, c in zip(request.claims, choice, strict=True)
-                 if not set(group).isdisjoint(claim.containers)]
+        taken = [
+            set(c)
+            for claim, c in zip(request.claims, choice, strict=True)
+            if not set(group).isdisjoint(claim.containers)
+        ]
         if any(t != taken[0] for t in taken):
             return False
     return all(_device_stays_sound(node, held, pod, choice, j) for j in range(len(node.devices)))
@@ -105,12 +187,10 @@ def _device_stays_sound(
         return False
     if used >= 1000 and any(c.share.compute_request.milli == 0 for c in mine):
         return False
-    return all(_phase_fits(device.memory_mib, device.slots, others, alive, mine) for alive in phases(pod.containers))
+    return all(_phase_fits(device.memory_mib, device.slots, others, alive, mine) for alive in overlaps(pod))
 
 
-def _phase_fits(
-    memory: int, slots: int, others: list[Charge], alive: frozenset[str], mine: list[Claim]
-) -> bool:
+def _phase_fits(memory: int, slots: int, others: list[Charge], alive: set[str], mine: list[Claim]) -> bool:
     now = [claim for claim in mine if not alive.isdisjoint(claim.containers)]
     if any(claim.share.exclusive for claim in now) and len(now) > 1:
         return False

@@ -22,15 +22,21 @@ from tessera.core.units import render_mib, render_percent
 _REASONS: Final = tuple(Reason)
 _CODE: Final[Mapping[Reason, int]] = {reason: code for code, reason in enumerate(_REASONS, start=1)}
 
+_BY_CLAIM, _BY_NODE, _WITHOUT_DEVICES = 0, 1, 2
+_BITS_OF_KIND: Final = 2
+_BITS_OF_CLAIM: Final = 16
+
 
 def reject(snapshot: Snapshot, pod: Pod) -> Rejected:
     """Every node with its reasons; nodes with the same set of reasons share a group, the largest group first."""
     found = prospect(snapshot, pod)
-    node_reason = _node_reasons(snapshot, pod)
     by_claim = [_device_reasons(snapshot, found, i) for i in range(len(found.needs))]
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for row in range(len(snapshot.fleet.nodes)):
-        groups[_signature(snapshot, found, node_reason, by_claim, row)].append(row)
+    keys = _keys(snapshot, found, by_claim)
+    for row in np.flatnonzero(keys >= 0).tolist():
+        groups[("alike", int(keys[row]))].append(row)
+    for row in np.flatnonzero(keys < 0).tolist():
+        groups[("together", _together(snapshot, found, row))].append(row)
     described = [_group(snapshot, found, by_claim, key, rows) for key, rows in groups.items()]
     return Rejected(tuple(sorted(described, key=lambda g: (-len(g.nodes), g.nodes[0]))))
 
@@ -39,7 +45,9 @@ def _node_reasons(snapshot: Snapshot, pod: Pod) -> Ints:
     """The code of the first failing check of each node itself, 0 where it is open."""
     codes = np.zeros(len(snapshot.fleet.nodes), dtype=np.int64)
     for reason, check in NODE_CHECKS:
-        codes[check(snapshot, pod) & (codes == 0)] = _CODE[reason]
+        mask = check(snapshot, pod)
+        if mask is not None:
+            codes[mask & (codes == 0)] = _CODE[reason]
     return codes
 
 
@@ -51,19 +59,24 @@ def _device_reasons(snapshot: Snapshot, found: Prospect, claim: int) -> Ints:
     return codes
 
 
-def _signature(
-    snapshot: Snapshot, found: Prospect, node_reason: Ints, by_claim: list[Ints], row: int
-) -> tuple[object, ...]:
-    """What makes nodes alike as far as their refusal goes: the failing claim and the set of its reasons."""
-    if node_reason[row]:
-        return ("node", int(node_reason[row]))
-    rows = snapshot.fleet.rows(row)
-    if not rows:
-        return ("none",)
-    for i, claim in enumerate(found.request.claims):
-        if found.counts[i][row] < claim.count:
-            return ("claim", i, frozenset(by_claim[i][rows.start : rows.stop].tolist()) - {0})
-    return ("together", _together(snapshot, found, row))
+def _keys(snapshot: Snapshot, found: Prospect, by_claim: list[Ints]) -> Ints:
+    """A number for every node, equal for nodes that refuse alike; -1 where only the whole pod does not fit.
+
+    The node's own reason comes first; then the first claim that finds too few devices, with the set of reasons
+    of its devices as bits (there are fewer than 32 reasons, and 64 bits).
+    """
+    fleet = snapshot.fleet
+    keys = np.full(len(fleet.nodes), -1, dtype=np.int64)
+    sizes = fleet.first[1:] - fleet.first[:-1]
+    for i in reversed(range(len(by_claim))):
+        bits = np.zeros(len(fleet.nodes), dtype=np.int64)
+        np.bitwise_or.at(bits, fleet.node_of, np.left_shift(1, by_claim[i]))
+        short = found.counts[i] < found.request.claims[i].count
+        keys[short] = (bits[short] << _BITS_OF_CLAIM) | (i << _BITS_OF_KIND) | _BY_CLAIM
+    keys[sizes == 0] = _WITHOUT_DEVICES
+    own = _node_reasons(snapshot, found.pod)
+    keys[own > 0] = (own[own > 0] << _BITS_OF_CLAIM) | _BY_NODE
+    return keys
 
 
 def _together(snapshot: Snapshot, found: Prospect, row: int) -> Reason:
@@ -84,16 +97,18 @@ def _group(
     snapshot: Snapshot, found: Prospect, by_claim: list[Ints], key: tuple[object, ...], rows: list[int]
 ) -> ReasonGroup:
     names = tuple(snapshot.fleet.nodes[row].name for row in rows)
-    match key:
-        case ("node", int(code)):
-            return ReasonGroup(names, (_node_shortfall(snapshot, found.pod, _REASONS[code - 1], rows),))
-        case ("none",):
-            return ReasonGroup(names, (Shortfall(Reason.NO_DEVICE, 0),))
-        case ("claim", int(i), _):
-            return ReasonGroup(names, _claim_shortfalls(snapshot, found, by_claim[i], i, rows))
-        case (_, Reason() as reason):
-            return ReasonGroup(names, (Shortfall(reason, len(rows)),))
-    raise AssertionError(key)
+    if key[0] == "together":
+        assert isinstance(key[1], Reason)
+        return ReasonGroup(names, (Shortfall(key[1], len(rows)),))
+    assert isinstance(key[1], int)
+    kind = key[1] & ((1 << _BITS_OF_KIND) - 1)
+    if kind == _WITHOUT_DEVICES:
+        return ReasonGroup(names, (Shortfall(Reason.NO_DEVICE, 0),))
+    if kind == _BY_NODE:
+        reason = _REASONS[(key[1] >> _BITS_OF_CLAIM) - 1]
+        return ReasonGroup(names, (_node_shortfall(snapshot, found.pod, reason, rows),))
+    claim = (key[1] & ((1 << _BITS_OF_CLAIM) - 1)) >> _BITS_OF_KIND
+    return ReasonGroup(names, _claim_shortfalls(snapshot, found, by_claim[claim], claim, rows))
 
 
 _HOST_COLUMNS: Final[Mapping[Reason, tuple[str, str, Callable[[Pod], int]]]] = {
@@ -121,7 +136,9 @@ def _claim_shortfalls(
 ) -> tuple[Shortfall, ...]:
     """One shortfall per reason among the devices of these nodes, and the count where some devices do fit."""
     fleet = snapshot.fleet
-    here = np.isin(fleet.node_of, rows)
+    among = np.zeros(len(fleet.nodes), dtype=np.bool_)
+    among[rows] = True
+    here = among[fleet.node_of]
     wanted = found.request.claims[claim].count
     shortfalls = [
         _device_shortfall(snapshot, found, claim, reason, here & (codes == code))
@@ -130,7 +147,7 @@ def _claim_shortfalls(
     ]
     shortfalls.sort(key=lambda s: -s.devices)
     best = int(found.counts[claim][rows].max())
-    largest = max(len(fleet.rows(row)) for row in rows)
+    largest = int((fleet.first[1:] - fleet.first[:-1])[rows].max())
     if best or largest < wanted:
         return (Shortfall(Reason.COUNT, best, asked=wanted, best=best), *shortfalls)
     return tuple(shortfalls)

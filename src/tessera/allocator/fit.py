@@ -21,34 +21,39 @@ CACHED_CONSTRAINTS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one claim takes of each device of the fleet; ``known`` is false where TFLOPS cannot be converted."""
+    """What one claim takes of each device of the fleet.
+
+    ``unknown`` marks devices on which TFLOPS cannot be converted; ``None`` where nothing needs converting.
+    """
 
     memory: Ints
     compute: Ints
-    known: Bools
+    unknown: Bools | None
     exclusive: bool
 
 
 def need_of(fleet: Fleet, claim: Claim) -> Need:
     """The claim's requests on every device: MiB and milli-devices, as :func:`core.share.resolve` has them."""
-    compute, known = _compute_column(fleet, claim.share.compute_request)
-    return Need(_memory_column(fleet, claim.share.memory_request), compute, known, claim.share.exclusive)
+    compute, unknown = _compute_column(fleet, claim.share.compute_request)
+    return Need(_memory_column(fleet, claim.share.memory_request), compute, unknown, claim.share.exclusive)
 
 
 def _memory_column(fleet: Fleet, amount: MemoryAmount) -> Ints:
     if isinstance(amount, MemoryMiB):
-        return np.full_like(fleet.memory, amount.mib)
+        return np.broadcast_to(np.int64(amount.mib), fleet.memory.shape)
     return np.asarray(fleet.memory * amount.milli // 1000, dtype=np.int64)
 
 
-def _compute_column(fleet: Fleet, amount: ComputeAmount) -> tuple[Ints, Bools]:
+def _compute_column(fleet: Fleet, amount: ComputeAmount) -> tuple[Ints, Bools | None]:
     if isinstance(amount, ComputeMilli):
-        return np.full_like(fleet.compute, amount.milli), np.ones(len(fleet.devices), dtype=np.bool_)
-    known = fleet.tflops > 0
+        return np.broadcast_to(np.int64(amount.milli), fleet.compute.shape), None
+    unknown = np.asarray(fleet.tflops <= 0, dtype=np.bool_)
     if not amount.milli_tflops:
-        return np.zeros_like(fleet.compute), known
-    milli = amount.milli_tflops * WHOLE // np.maximum(fleet.tflops, 1)
-    return np.asarray(np.maximum(milli, 1), dtype=np.int64), known
+        return np.zeros_like(fleet.compute), unknown
+    tflops = np.maximum(fleet.tflops, 1)
+    above = amount.milli_tflops > tflops
+    milli = (amount.milli_tflops * WHOLE + above * (tflops - 1)) // tflops
+    return np.asarray(np.maximum(milli, 1), dtype=np.int64), unknown
 
 
 def _matches(model: str, rules: tuple[ModelRule, ...]) -> bool:
@@ -100,37 +105,48 @@ STATIC_CHECKS: Final[tuple[tuple[Reason, Callable[[Fleet, Constraints], Bools]],
 )
 
 _View = tuple[Snapshot, Need, Constraints]
+Failing = Bools | None
+"""The devices that fail a check; ``None`` says at no cost that no device can."""
 
 
-def _short_of_compute(view: _View) -> Bools:
-    snapshot, need, _ = view
-    return np.asarray(snapshot.usage.compute + need.compute > snapshot.fleet.compute, dtype=np.bool_)
+def _full_slots(view: _View) -> Failing:
+    return np.asarray(view[0].usage.slots >= view[0].fleet.slots, dtype=np.bool_)
 
 
-def _short_of_memory(view: _View) -> Bools:
+def _held_exclusively(view: _View) -> Failing:
+    return np.asarray(view[0].usage.exclusive > 0, dtype=np.bool_)
+
+
+def _short_of_memory(view: _View) -> Failing:
     snapshot, need, _ = view
     return np.asarray(snapshot.usage.memory + need.memory > snapshot.fleet.memory, dtype=np.bool_)
 
 
-def _not_idle(view: _View) -> Bools:
+def _short_of_compute(view: _View) -> Failing:
+    snapshot, need, _ = view
+    return np.asarray(snapshot.usage.compute + need.compute > snapshot.fleet.compute, dtype=np.bool_)
+
+
+def _not_idle(view: _View) -> Failing:
     snapshot, need, constraints = view
-    if not (need.exclusive or constraints.idle_device):
-        return np.zeros(len(snapshot.fleet.devices), dtype=np.bool_)
-    return np.asarray(snapshot.usage.slots > 0, dtype=np.bool_)
+    wanted = need.exclusive or constraints.idle_device
+    return np.asarray(snapshot.usage.slots > 0, dtype=np.bool_) if wanted else None
 
 
-def _exhausted(view: _View) -> Bools:
+def _exhausted(view: _View) -> Failing:
     """A share that asks for no compute may go beside others only while some compute is left."""
     snapshot, need, _ = view
-    full = snapshot.usage.compute >= snapshot.fleet.compute
-    return np.asarray((need.compute == 0) & full, dtype=np.bool_)
+    free_riding = need.compute == 0
+    if not free_riding.any():
+        return None
+    return np.asarray(free_riding & (snapshot.usage.compute >= snapshot.fleet.compute), dtype=np.bool_)
 
 
-DYNAMIC_CHECKS: Final[tuple[tuple[Reason, Callable[[_View], Bools]], ...]] = (
-    (Reason.TFLOPS_UNKNOWN, lambda v: np.asarray(~v[1].known, dtype=np.bool_)),
-    (Reason.HELD_EXCLUSIVELY, lambda v: np.asarray(v[0].usage.exclusive > 0, dtype=np.bool_)),
+DYNAMIC_CHECKS: Final[tuple[tuple[Reason, Callable[[_View], Failing]], ...]] = (
+    (Reason.TFLOPS_UNKNOWN, lambda view: view[1].unknown),
+    (Reason.HELD_EXCLUSIVELY, _held_exclusively),
     (Reason.NOT_IDLE, _not_idle),
-    (Reason.SLOTS, lambda v: np.asarray(v[0].usage.slots >= v[0].fleet.slots, dtype=np.bool_)),
+    (Reason.SLOTS, _full_slots),
     (Reason.MEMORY, _short_of_memory),
     (Reason.COMPUTE, _short_of_compute),
     (Reason.COMPUTE_EXHAUSTED, _exhausted),
@@ -168,19 +184,23 @@ def static_masks(fleet: Fleet) -> StaticMasks:
 
 def fitting(snapshot: Snapshot, need: Need, constraints: Constraints) -> Bools:
     """The devices that could host one share of the claim, as if it came alone."""
-    fits = static_masks(snapshot.fleet).of(constraints)[1].copy()
     view = (snapshot, need, constraints)
+    failed = ~static_masks(snapshot.fleet).of(constraints)[1]
     for _, check in DYNAMIC_CHECKS:
-        fits &= ~check(view)
-    return fits
+        mask = check(view)
+        if mask is not None:
+            failed |= mask
+    return np.asarray(~failed, dtype=np.bool_)
 
 
 def failing(snapshot: Snapshot, need: Need, constraints: Constraints) -> Iterator[tuple[Reason, Bools]]:
-    """Every check in order with the devices that fail it."""
+    """Every check that some device can fail, in order, with the devices that fail it."""
     yield from static_masks(snapshot.fleet).of(constraints)[0]
     view = (snapshot, need, constraints)
     for reason, check in DYNAMIC_CHECKS:
-        yield reason, check(view)
+        mask = check(view)
+        if mask is not None:
+            yield reason, mask
 
 
 def _selected(fleet: Fleet, pod: Pod) -> Bools:
@@ -190,41 +210,46 @@ def _selected(fleet: Fleet, pod: Pod) -> Bools:
     )
 
 
-NODE_CHECKS: Final[tuple[tuple[Reason, Callable[[Snapshot, Pod], Bools]], ...]] = (
-    (
-        Reason.NODE_NAME,
-        lambda s, p: (
-            np.fromiter((n.name != p.node_name for n in s.fleet.nodes), dtype=np.bool_)
-            if p.node_name is not None
-            else np.zeros(len(s.fleet.nodes), dtype=np.bool_)
-        ),
-    ),
-    (
-        Reason.NODE_SELECTOR,
-        lambda s, p: (
-            np.asarray(~_selected(s.fleet, p), dtype=np.bool_)
-            if p.node_selector
-            else np.zeros(len(s.fleet.nodes), dtype=np.bool_)
-        ),
-    ),
+def _other_name(snapshot: Snapshot, pod: Pod) -> Failing:
+    if pod.node_name is None:
+        return None
+    other = np.ones(len(snapshot.fleet.nodes), dtype=np.bool_)
+    row = snapshot.fleet.node_row.get(pod.node_name)
+    if row is not None:
+        other[row] = False
+    return other
+
+
+def _not_selected(snapshot: Snapshot, pod: Pod) -> Failing:
+    return np.asarray(~_selected(snapshot.fleet, pod), dtype=np.bool_) if pod.node_selector else None
+
+
+def _short_of_cpu(snapshot: Snapshot, pod: Pod) -> Failing:
+    fleet, usage = snapshot.fleet, snapshot.usage
+    return np.asarray(usage.cpu + pod.cpu_milli > fleet.cpu, dtype=np.bool_) if pod.cpu_milli else None
+
+
+def _short_of_host_memory(snapshot: Snapshot, pod: Pod) -> Failing:
+    fleet, usage = snapshot.fleet, snapshot.usage
+    short = usage.host_memory + pod.memory_mib > fleet.host_memory
+    return np.asarray(short, dtype=np.bool_) if pod.memory_mib else None
+
+
+NODE_CHECKS: Final[tuple[tuple[Reason, Callable[[Snapshot, Pod], Failing]], ...]] = (
+    (Reason.NODE_NAME, _other_name),
+    (Reason.NODE_SELECTOR, _not_selected),
     (Reason.NODE_CORDONED, lambda s, _: np.asarray(~s.fleet.open, dtype=np.bool_)),
     (Reason.NODE_PODS, lambda s, _: np.asarray(s.usage.pods + 1 > s.fleet.max_pods, dtype=np.bool_)),
-    (
-        Reason.NODE_CPU,
-        lambda s, p: np.asarray((p.cpu_milli > 0) & (s.usage.cpu + p.cpu_milli > s.fleet.cpu), dtype=np.bool_),
-    ),
-    (
-        Reason.NODE_MEMORY,
-        lambda s, p: np.asarray(
-            (p.memory_mib > 0) & (s.usage.host_memory + p.memory_mib > s.fleet.host_memory), dtype=np.bool_
-        ),
-    ),
+    (Reason.NODE_CPU, _short_of_cpu),
+    (Reason.NODE_MEMORY, _short_of_host_memory),
 )
 
 
 def open_nodes(snapshot: Snapshot, pod: Pod) -> Bools:
     """The nodes that could take the pod as far as everything but devices goes."""
-    passing = np.ones(len(snapshot.fleet.nodes), dtype=np.bool_)
+    closed = np.zeros(len(snapshot.fleet.nodes), dtype=np.bool_)
     for _, check in NODE_CHECKS:
-        passing &= ~check(snapshot, pod)
-    return passing
+        mask = check(snapshot, pod)
+        if mask is not None:
+            closed |= mask
+    return np.asarray(~closed, dtype=np.bool_)

@@ -11,7 +11,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import click
@@ -50,11 +51,25 @@ def say_error(error: TesseraError) -> Exit:
     return Exit.NO
 
 
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End the call in silence where the reader of our output went away (click would exit with 1)."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit and would complain; give it somewhere to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(Exit.BROKEN_PIPE) from None
+
+
 def exit_code(call: Callable[[], object]) -> int:
     """What to exit with after ``call``, whose result is an exit code or ``None``; says what went wrong."""
     try:
         code = call()
-        sys.stdout.flush()
+        with quiet_pipe():
+            sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -62,8 +77,4 @@ def exit_code(call: Callable[[], object]) -> int:
         return Exit.INTERRUPTED
     except TesseraError as error:
         return say_error(error)
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit and would complain; give it somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.BROKEN_PIPE
     return code if isinstance(code, int) else Exit.OK

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tessera import __version__
-from tessera.cli.exits import exit_code
+from tessera.cli.exits import exit_code, quiet_pipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("tessera.cli.run", "Run one command under a share of this machine's devices."),
     "ps": Verb("tessera.cli.ps", "List who holds which share of this machine."),
     "top": Verb("tessera.cli.top", "Watch devices, shares and processes live."),
-    "explain": Verb("tessera.cli.explain", "Say whether and why a share does not fit this machine."),
+    "explain": Verb("tessera.cli.explain", "Explain one run: what it asked for and what it has."),
     "completion": Verb("tessera.cli.completion", "Print the completion script of a shell."),
 }
 
@@ -87,11 +87,19 @@ class VerbGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs and options that start with ``incomplete``, from the table alone."""
         verbs = [
-            CompletionItem(name, help=verb.summary)
-            for name, verb in VERBS.items()
-            if name.startswith(incomplete)
+            CompletionItem(name, help=verb.summary) for name, verb in VERBS.items() if name.startswith(incomplete)
         ]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As click does; ``--help`` and ``--version`` write here."""
+        with quiet_pipe():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does; the verbs write here."""
+        with quiet_pipe():
+            return super().invoke(ctx)
 
     def main(
         self,

@@ -80,7 +80,8 @@ def resolve_compute(amount: ComputeAmount, device_milli_tflops: int | None) -> M
     """``amount`` in milli-devices; ``None`` where TFLOPS are asked of a model whose TFLOPS are unknown.
 
     TFLOPS round down to a milli-device but never to nothing, so that n equal shares of a device's TFLOPS
-    always fit it and no share is free of charge: at most one milli-device a share goes uncounted.
+    always fit it and no share is free of charge: at most one milli-device a share goes uncounted. More than
+    the device has rounds up, so that it never fits.
     """
     match amount:
         case ComputeMilli(milli):
@@ -88,7 +89,9 @@ def resolve_compute(amount: ComputeAmount, device_milli_tflops: int | None) -> M
         case ComputeTflops(milli_tflops):
             if not device_milli_tflops:
                 return None
-            return Milli(max(1, milli_tflops * WHOLE // device_milli_tflops)) if milli_tflops else Milli(0)
+            above = milli_tflops > device_milli_tflops
+            milli = Milli((milli_tflops * WHOLE + above * (device_milli_tflops - 1)) // device_milli_tflops)
+            return Milli(max(1, milli)) if milli_tflops else Milli(0)
         case _:
             assert_never(amount)
 

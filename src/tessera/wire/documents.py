@@ -21,7 +21,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = _TAG + "merge"
 _TEXT: Final = frozenset({_TAG + "str", _TAG + "timestamp", _TAG + "value", _TAG + "binary"})
 _SCALARS: Final = frozenset(_TAG + name for name in ("null", "bool", "int", "float"))
-_JSON_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_JSON_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SYNTAX_REMEDY: Final = "mend the syntax; nothing after this place was read"
 
 _Base = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
@@ -39,8 +39,8 @@ class Document:
 def read_documents(source: str, text: str) -> tuple[tuple[Document, ...], tuple[Problem, ...]]:
     """Return every non-empty document of ``text``, and what is wrong with the rest of it.
 
-    Documents before a syntax error are delivered. JSON is recognised by its first character; YAML that happens to
-    start like JSON is read as YAML.
+    Documents before a syntax error are delivered, one in which a key stands twice is not. JSON is recognised by
+    its first character; YAML that happens to start like JSON is read as YAML.
     """
     text = text.removeprefix("\ufeff")
     if text.lstrip()[:1] in ("{", "["):
@@ -102,13 +102,14 @@ class _Builder(_Base):  # type: ignore[misc, valid-type]
         self._built: dict[int, object] = {}
 
     def documents(self) -> Iterator[Document]:
-        """Yield the non-empty documents; a syntax error ends them and becomes a problem."""
+        """Yield the sound, non-empty documents; a syntax error ends them and becomes a problem."""
         try:
             while self.check_node():
                 node = self.get_node()
                 self._built.clear()
+                noted = len(self.problems)
                 raw = self._build(node)
-                if raw is not None:
+                if raw is not None and len(self.problems) == noted:
                     yield Document(self.source, raw, node.start_mark.line + 1)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -116,8 +117,12 @@ class _Builder(_Base):  # type: ignore[misc, valid-type]
             self.problems.append(
                 _problem(self.source, where, "", f"broken YAML: {error.problem or error.context}")
             )
-        except (yaml.YAMLError, UnicodeError, ValueError) as error:
+        except (yaml.YAMLError, UnicodeError) as error:
             self.problems.append(_problem(self.source, "", "", f"broken YAML: {str(error).splitlines()[0]}"))
+        except ValueError:
+            self.problems.append(
+                _problem(self.source, "", "", "a number has too many digits", "shorten or quote it")
+            )
         except RecursionError:
             self.problems.append(_problem(self.source, "", "", "nested too deeply", "flatten the document"))
 
@@ -127,17 +132,17 @@ class _Builder(_Base):  # type: ignore[misc, valid-type]
         key = id(node)
         if key in self._built:
             return self._built[key]
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
             items: list[object] = []
             self._built[key] = items
             items.extend(self._build(child) for child in node.value)
             return items
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             mapping: dict[object, object] = {}
             self._built[key] = mapping
             self._fill(mapping, node)
             return mapping
-        raise yaml.constructor.ConstructorError(None, None, "unknown kind of node", node.start_mark)
+        raise yaml.constructor.ConstructorError(None, None, f"unknown tag {node.tag}", node.start_mark)
 
     def _fill(self, mapping: dict[object, object], node: yaml.MappingNode) -> None:
         merged: dict[object, object] = {}

@@ -6,7 +6,7 @@ with :func:`located`, so that one reading can serve every pod of equal content.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
 from tessera.core.errors import Problem, Severity
@@ -49,10 +49,8 @@ def shown(value: object) -> str:
             text = repr(value)
         case Mapping():
             text = "a mapping"
-        case Sequence():
-            text = "a list"
         case _:
-            text = type(value).__name__
+            text = "a list"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -107,6 +105,17 @@ def split_list(text: str, separators: str = ",") -> tuple[str, ...]:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a remedy that names the known word nearest to ``word``, or ``otherwise`` where none is near."""
-    near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else otherwise
+    """Return a remedy that names the known word nearest to ``word``, or ``otherwise`` where none is near.
+
+    A prefix that all of them share counts for nothing; two words that are about as near are both named.
+    """
+    tails = {name.rpartition("/")[2].casefold(): name for name in sorted(known)}
+    tail = word.rpartition("/")[2].casefold()
+    near = get_close_matches(tail, tails, n=2, cutoff=0.6)
+    if len(near) == 2 and _likeness(tail, near[1]) < _likeness(tail, near[0]) - 0.1:
+        near.pop()
+    return f"did you mean {' or '.join(tails[name] for name in near)}?" if near else otherwise
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()

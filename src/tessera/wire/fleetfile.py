@@ -8,12 +8,16 @@ node names and uuids are numbered, so the same text always gives the same fleet.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final
 
 from tessera.core.device import DEFAULT_SLOTS, SHARED_MODE, Device, Node
 from tessera.core.errors import Problem
-from tessera.core.units import MiB
+from tessera.core.units import BYTES_PER_MIB, MiB
 from tessera.vendors.models import find_model, nearest_models
+from tessera.vendors.registry import MODES, VENDORS, canonical_vendor
+from tessera.wire.documents import read_documents
+from tessera.wire.quantity import Malformed, parse_quantity, quantity_text
 from tessera.wire.strict import (
     Field,
     Report,
@@ -29,7 +33,7 @@ from tessera.wire.strict import (
 
 API_VERSION: Final = "tessera.dev/v1"
 KIND: Final = "Fleet"
-DEFAULT_VENDOR: Final = "NVIDIA"
+DEFAULT_VENDOR: Final = VENDORS[0].name
 
 MOST_NODES: Final = 100_000
 MOST_DEVICES: Final = 1024
@@ -49,19 +53,35 @@ class FleetInput:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A device model as this fleet means it."""
+    """A device model as this fleet means it; ``name`` is what rules about models are matched against."""
 
+    name: str
     memory_mib: MiB
     milli_tflops: int | None
     vendor: str = DEFAULT_VENDOR
 
 
+def _quantity(value: object) -> Fraction:
+    text = quantity_text(value)
+    amount = text if isinstance(text, Malformed) else parse_quantity(text)
+    if isinstance(amount, Malformed):
+        raise ValueError(amount.message)
+    return amount
+
+
 def _memory(value: object) -> MiB:
-    raise NotImplementedError
+    """Bytes in MiB, rounded down: a device has no more than it says."""
+    mib = _quantity(value) // BYTES_PER_MIB
+    if not 1 <= mib <= MOST_MIB:
+        raise ValueError("is less than 1 MiB" if mib < 1 else "is more than 1 PiB")
+    return MiB(mib)
 
 
 def _cpu(value: object) -> int:
-    raise NotImplementedError
+    milli = int(_quantity(value) * 1000)
+    if not 1 <= milli <= MOST_MILLI:
+        raise ValueError("is less than 1m" if milli < 1 else "is more than a million cores")
+    return milli
 
 
 def _tflops(value: object) -> int:
@@ -81,6 +101,19 @@ def _uuids(value: object) -> list[str]:
     return [word(item) for item in value] if isinstance(value, list) else [word(value)]
 
 
+def _vendor(value: object) -> str:
+    name = canonical_vendor(word(value))
+    if name is None:
+        raise ValueError("is not a known vendor")
+    return name
+
+
+def _mode(value: object) -> str:
+    if word(value) not in MODES:
+        raise ValueError("is not a known mode of a device")
+    return word(value)
+
+
 _MEMORY_REMEDY: Final = "write an amount with its unit, such as 80Gi"
 _FLAG_REMEDY: Final = "write true or false"
 
@@ -94,7 +127,7 @@ MODEL_FIELDS: Final[Mapping[str, Field]] = {
     "name": Field(word, "write the model's name", required=True),
     "memory": Field(_memory, _MEMORY_REMEDY),
     "tflops": Field(_tflops, "write the TFLOPS of dense FP16 as a number, such as 312"),
-    "vendor": Field(word, "write the vendor's name, such as NVIDIA"),
+    "vendor": Field(_vendor, f"write the vendor's name, such as {DEFAULT_VENDOR}"),
 }
 NODE_FIELDS: Final[Mapping[str, Field]] = {
     "name": Field(dns_name, "write a name such as gpu-a", required=True),
@@ -116,8 +149,8 @@ DEVICE_FIELDS: Final[Mapping[str, Field]] = {
     "index": Field(whole(0, MOST_DEVICES), "write the index of the first of these devices, 0 or more"),
     "healthy": Field(flag, _FLAG_REMEDY),
     "cordoned": Field(flag, _FLAG_REMEDY),
-    "mode": Field(word, "write the partitioning mode, such as shared or mig"),
-    "vendor": Field(word, "write the vendor's name, such as NVIDIA"),
+    "mode": Field(_mode, f"write one of {', '.join(sorted(MODES))}"),
+    "vendor": Field(_vendor, f"write the vendor's name, such as {DEFAULT_VENDOR}"),
 }
 
 
@@ -131,10 +164,17 @@ class _Reading:
     uuid_paths: dict[str, str] = field(default_factory=dict)
 
 
-def fleet_of(source: str, document: object) -> FleetInput:
-    """The nodes of a fleet file's one document, or all of its problems."""
+def read_fleet(source: str, text: str) -> FleetInput:
+    """The nodes of a fleet file, or all of its problems."""
+    documents, broken = read_documents(source, text)
+    if broken:
+        return FleetInput(problems=broken)
+    if len(documents) != 1:
+        message = f"holds {len(documents)} documents" if documents else "is empty"
+        remedy = f"write one document of kind {KIND}"
+        return FleetInput(problems=(Problem(source, "", "", "", message, remedy),))
     problems: list[Problem] = []
-    reading = _Reading(Report(source, "", problems))
+    reading, document = _Reading(Report(source, "", problems)), documents[0].raw
     top = read_mapping(reading.report, "", document, FLEET_FIELDS)
     for row, entry in enumerate(top.get("models", ())):
         _read_model(reading, f"models[{row}]", entry)
@@ -164,7 +204,7 @@ def _read_model(reading: _Reading, path: str, entry: object) -> None:
         memory = MiB(1)
     tflops = found.get("tflops") or (known.milli_tflops if known else None)
     vendor = found.get("vendor") or (known.vendor if known else DEFAULT_VENDOR)
-    reading.models[name] = Model(memory, tflops, vendor)
+    reading.models[name] = Model(name, memory, tflops, vendor)
 
 
 def _read_nodes(reading: _Reading, path: str, entry: object, *, room: int) -> Iterator[Node]:
@@ -197,7 +237,8 @@ def _node(
     _claim_name(reading, reading.node_paths, f"{path}.name", name, "node name")
     devices: list[Device] = []
     for row, group in enumerate(groups):
-        devices.extend(_devices(reading, f"{path}.devices[{row}]", name, group, len(devices)))
+        first = max((device.index for device in devices), default=-1) + 1
+        devices.extend(_devices(reading, f"{path}.devices[{row}]", name, group, first))
     _check_indices(reading, f"{path}.devices", devices)
     return Node(
         name=name,
@@ -232,7 +273,7 @@ def _read_devices(reading: _Reading, path: str, entry: object) -> dict[str, Any]
         return found
     if model is not None:
         found.setdefault("memory", model.memory_mib)
-    found["model"], found["known"] = name, model
+    found["model"], found["known"] = model.name if model else name, model
     return found
 
 
@@ -247,12 +288,10 @@ def _written(entry: object, key: str) -> object:
 
 def _known(name: str) -> Model | None:
     known = find_model(name)
-    return Model(known.memory_mib, known.milli_tflops, known.vendor) if known else None
+    return Model(known.name, known.memory_mib, known.milli_tflops, known.vendor) if known else None
 
 
-def _devices(
-    reading: _Reading, path: str, node: str, group: Mapping[str, Any], first: int
-) -> Iterator[Device]:
+def _devices(reading: _Reading, path: str, node: str, group: Mapping[str, Any], first: int) -> Iterator[Device]:
     """The devices of one entry on one node; none where the entry was wrong."""
     if "model" not in group:
         return
@@ -304,7 +343,7 @@ def is_shorthand(text: str) -> bool:
 
 
 def read_shorthand(source: str, text: str) -> FleetInput:
-    """The nodes ``node-0``, ``node-1``... of groups ``[NODESx]DEVICESxMODEL[:MEMORY]`` joined by ``+`` or ``,``."""
+    """Nodes ``node-0``, ``node-1``... of groups ``[NODESx]DEVICESxMODEL[:MEMORY]``, joined by ``+`` or ``,``."""
     problems: list[Problem] = []
     groups = [group.strip() for group in re.split(r"[,+]", text)]
     read = [_read_group(Report(source, group, problems), group) for group in groups]

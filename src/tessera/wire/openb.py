@@ -18,7 +18,8 @@ from tessera.core.errors import Problem
 from tessera.core.request import Claim, Constraints, Container, Dialect, ModelRule, Pod, Request
 from tessera.core.share import ComputeMilli, MemoryFraction, ShareSpec
 from tessera.core.units import WHOLE, MiB, Milli
-from tessera.wire.fleetfile import FleetInput
+from tessera.wire.fleetfile import DEFAULT_VENDOR, FleetInput
+from tessera.wire.manifests import PlannedPod
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -77,9 +78,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TracePods:
-    """A pod list as ``(line's place, pod)``, or with everything that is wrong with it."""
+    """The pods of a pod list, or everything that is wrong with it."""
 
-    pods: tuple[tuple[str, Pod], ...]
+    pods: tuple[PlannedPod, ...]
     problems: tuple[Problem, ...]
 
 
@@ -114,7 +115,7 @@ def read_nodes(source: str, text: str) -> FleetInput:
 
 def _node(name: str, counts: Mapping[str, int], model: str) -> Node:
     devices = tuple(_device(name, index, model) for index in range(counts["gpu"]))
-    return Node(name, devices, counts["cpu_milli"], counts["memory_mib"])
+    return Node(name, devices, counts["cpu_milli"], counts["memory_mib"], labels={"kubernetes.io/hostname": name})
 
 
 def _device(node: str, index: int, model: str) -> Device:
@@ -124,7 +125,7 @@ def _device(node: str, index: int, model: str) -> Device:
         index=index,
         model=model,
         memory_mib=known.memory_mib,
-        vendor="NVIDIA",
+        vendor=DEFAULT_VENDOR,
         milli_tflops=known.milli_tflops,
     )
 
@@ -152,8 +153,8 @@ def read_pods(source: str, text: str) -> TracePods:
             remedy = "write 1 to 1000 thousandths of each device"
             problems.append(line.problem("gpu_milli", "is not a part of one device", remedy))
         elif not problems:
-            pods.append((line.source, _pod(line, counts)))
-    return TracePods(tuple(pods), tuple(problems))
+            pods.append(PlannedPod(_pod(line, counts), line.source, f"Pod/{NAMESPACE}/{line.name}", ()))
+    return TracePods((), tuple(problems)) if problems else TracePods(tuple(pods), ())
 
 
 def _pod(line: Line, counts: Mapping[str, int]) -> Pod:
@@ -162,7 +163,7 @@ def _pod(line: Line, counts: Mapping[str, int]) -> Pod:
     return Pod(
         namespace=NAMESPACE,
         name=line.name,
-        uid=f"{NAMESPACE}/{line.name}",
+        uid=f"{line.source}/{line.name}",
         containers=(Container(CONTAINER),),
         request=request,
         dialect=Dialect.NATIVE if request else None,
@@ -192,9 +193,7 @@ def _lines(
     seen: set[str] = set()
     for line in lines:
         if line.name in seen:
-            problems.append(
-                line.problem(header[0], "is on an earlier line too", "give every line its own name")
-            )
+            problems.append(line.problem(header[0], "is on an earlier line too", "give every line its own name"))
         seen.add(line.name)
     if not lines and not problems:
         problems.append(Problem(source, "", "", "", "has a header and no lines", "add a line for each"))

@@ -7,14 +7,13 @@ table adds what to write instead. The readers here are those that more than one 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 from tessera.core.errors import Problem
+from tessera.wire.fields import did_you_mean, shown
 
 Read = Callable[[object], Any]
 
-_SHOWN: Final = 60
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -32,15 +31,13 @@ class Report:
     """Collects the problems of one object of one file."""
 
     source: str
-    object: str
+    about: str
     problems: list[Problem]
 
     def add(self, path: str, value: object, message: str, remedy: str) -> None:
-        """One more problem; ``value`` is shown as it was written, shortened."""
-        shown = "" if value is None else str(value)
-        if len(shown) > _SHOWN:
-            shown = f"{shown[:_SHOWN]}..."
-        self.problems.append(Problem(self.source, self.object, path, shown, message, remedy))
+        """One more problem; ``value`` is what stood there, ``None`` where nothing did."""
+        text = "" if value is None else shown(value)
+        self.problems.append(Problem(self.source, self.about, path, text, message, remedy))
 
 
 def read_mapping(report: Report, path: str, value: object, fields: Mapping[str, Field]) -> dict[str, Any]:
@@ -66,8 +63,7 @@ def read_mapping(report: Report, path: str, value: object, fields: Mapping[str, 
 
 
 def _unknown(report: Report, path: str, key: object, fields: Mapping[str, Field]) -> None:
-    near = get_close_matches(str(key), fields, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"leave it out; known are {', '.join(fields)}"
+    remedy = did_you_mean(str(key), fields, f"leave it out; known are {', '.join(fields)}")
     report.add(f"{path}.{key}" if path else str(key), None, "is an unknown key", remedy)
 
 

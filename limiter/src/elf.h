@@ -1,0 +1,17 @@
+/* Symbols of loaded objects, found without the dynamic linker's own lookup (which this library replaces). */
+#ifndef LIM_ELF_H
+#define LIM_ELF_H
+
+#include <stdbool.h>
+
+/* The address of a symbol defined in the first loaded object whose SONAME or file name begins with `library`, this
+ * library excepted; NULL if there is none. */
+void *lim_elf_symbol(const char *library, const char *symbol);
+
+/* True if the address lies in a loaded object whose SONAME or file name begins with `library`. */
+bool lim_elf_owns(const char *library, const void *address);
+
+/* True if the address lies in this library. */
+bool lim_elf_is_ours(const void *address);
+
+#endif

@@ -1,0 +1,119 @@
+/* DESIGN
+ *
+ * cuInit, where a process enters its share, and the calls that end a context, where the driver frees everything that was
+ * allocated in it: the records of that context go too. Handles of cuMemCreate and pools belong to the process or the
+ * device and stay; pools are read again.
+ *
+ * A primary context is known by its device's number only; retaining it tells which context that is. It ends with the
+ * last release, which the driver is asked about, or with a reset.
+ */
+#include "driver.h"
+#include "hook_linear.h"
+#include "hook_pool.h"
+
+LIM_EXPORT CUresult cuInit(unsigned int flags)
+{
+    return lim_process() == NULL ? LIM_DENIED : CALL(cuInit, flags);
+}
+
+/* Forgets what was allocated in a context that is gone. */
+static void drop_context(struct lim_process *process, uint64_t context)
+{
+    struct record *record;
+    lim_lock(process);
+    for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
+        at = (size_t)(record - process->ledger.records);
+        if (record->class != RECORD_LINEAR || record->context != context) {
+            at++;
+            continue;
+        }
+        lim_give_locked(process, record->device, record->granules);
+        lim_ledger_remove(&process->ledger, record); /* another record may be here now: look again */
+    }
+    lim_unlock(process);
+    lim_settle_pools(process);
+}
+
+static uint64_t primary_context(struct lim_process *process, CUdevice device)
+{
+    lim_lock(process);
+    struct record *record = lim_ledger_find(&process->ledger, (uint64_t)device, RECORD_CONTEXT);
+    uint64_t context = record == NULL ? 0 : record->context;
+    lim_unlock(process);
+    return context;
+}
+
+LIM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    CUresult result = CALL(cuDevicePrimaryCtxRetain, context, device);
+    struct lim_process *process = lim_attached();
+    if (result != CUDA_SUCCESS || process == NULL) {
+        return result;
+    }
+    struct record record = {.key = (uint64_t)device, .context = (uint64_t)(uintptr_t)*context, .class = RECORD_CONTEXT};
+    struct record old;
+    lim_lock(process);
+    if (lim_ledger_reserve(&process->ledger, 1)) {
+        lim_ledger_insert(&process->ledger, &record, &old);
+    }
+    lim_unlock(process);
+    return result;
+}
+
+static CUresult drop_primary(CUresult result, CUdevice device, bool only_if_inactive)
+{
+    struct lim_process *process = lim_attached();
+    unsigned int flags = 0;
+    int active = 0;
+    if (result != CUDA_SUCCESS || process == NULL) {
+        return result;
+    }
+    if (only_if_inactive &&
+        (CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) != CUDA_SUCCESS || active != 0)) {
+        return result;
+    }
+    uint64_t context = primary_context(process, device);
+    if (context != 0) {
+        drop_context(process, context);
+    }
+    return result;
+}
+
+LIM_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return drop_primary(CALL(cuDevicePrimaryCtxRelease, device), device, true);
+}
+
+LIM_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    return drop_primary(CALL(cuDevicePrimaryCtxRelease_v2, device), device, true);
+}
+
+LIM_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return drop_primary(CALL(cuDevicePrimaryCtxReset, device), device, false);
+}
+
+LIM_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    return drop_primary(CALL(cuDevicePrimaryCtxReset_v2, device), device, false);
+}
+
+static CUresult drop_destroyed(CUresult result, CUcontext context)
+{
+    struct lim_process *process = lim_attached();
+    if (result == CUDA_SUCCESS && process != NULL && context != NULL) {
+        drop_context(process, (uint64_t)(uintptr_t)context);
+    }
+    return result;
+}
+
+LIM_EXPORT CUresult cuCtxDestroy(CUcontext context)
+{
+    return drop_destroyed(CALL(cuCtxDestroy, context), context);
+}
+
+LIM_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    return drop_destroyed(CALL(cuCtxDestroy_v2, context), context);
+}

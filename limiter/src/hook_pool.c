@@ -1,0 +1,509 @@
+/* DESIGN
+ *
+ * cuMemAllocAsync and its pools. A pool takes memory from the device in chunks of its own choice and keeps it after
+ * blocks are freed, so counting blocks drifts away from the truth in both directions. What is charged is the pool's own
+ * figure, RESERVED_MEM_CURRENT, read again whenever it may have changed: after an allocation, a free, a trim, a
+ * synchronisation, before a query and before a refusal.
+ *
+ * An allocation reserves what the pool must grow by at least (the bytes that its free part cannot serve), asks the
+ * driver, and then sets the charge to the new reading. If the pool grew by more than that and this goes past the limit,
+ * the allocation is undone (free, synchronise, trim) and refused. Before any refusal the stream is synchronised and
+ * the pool trimmed once, as blocks freed but not yet seen by the host still count.
+ *
+ * Readings race when threads share a pool. Each gets a number before it is made; one that was overtaken by a later
+ * reading is dropped. The last reading to start is at least as fresh as any call that ended before it.
+ *
+ * A destroyed pool gives its memory back only when its blocks are freed, but can no longer be read: its outstanding
+ * blocks become charges of their own.
+ *
+ * Capture: an allocation on a capturing stream is a graph node, not memory. It is passed on and not counted here, and no
+ * call that would break the capture is made.
+ */
+#include "hook_pool.h"
+
+#include "account.h"
+#include "atomics.h"
+#include "hook_linear.h"
+
+/* One asynchronous allocation on its way. */
+struct request {
+    struct lim_process *process;
+    struct lim_site site;
+    CUmemoryPool pool;
+    CUstream stream;
+    bool per_thread;
+    uint64_t granules; /* reserved for it */
+};
+
+static uint64_t key_of(CUmemoryPool pool)
+{
+    return (uint64_t)(uintptr_t)pool;
+}
+
+static CUmemoryPool pool_of(uint64_t key)
+{
+    return (CUmemoryPool)(uintptr_t)key;
+}
+
+static bool read_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t *value)
+{
+    cuuint64_t figure = 0;
+    bool known = CALL(cuMemPoolGetAttribute, pool, attribute, &figure) == CUDA_SUCCESS;
+    *value = figure;
+    return known;
+}
+
+/* The record of a counted pool, NULL for one that is unknown or backs no memory of ours. Lock held. */
+static struct record *counted_pool(struct lim_process *process, uint64_t key)
+{
+    struct record *pool = lim_ledger_find(&process->ledger, key, RECORD_POOL);
+    return pool == NULL || pool->uncounted ? NULL : pool;
+}
+
+/* The figure for the agent: how much of the slot's memory backs pools. Lock held; `change` wraps when negative. */
+static void show_pool_memory(struct lim_process *process, uint32_t device, uint64_t change)
+{
+    uint64_t *shown = &process->region->slot[process->slot].device[device].pool_granules;
+    word_store(shown, word_load(shown) + change);
+}
+
+/* Sets the charge of a pool to `target`; `reserved` of what is charged belongs to the caller and is used up. Lock held.
+ * False only if `strict` and the growth goes past the limit; then nothing changed. */
+static bool set_charge(struct lim_process *process, struct record *pool, uint64_t target, uint64_t reserved, bool strict)
+{
+    uint64_t charged = pool->granules + reserved;
+    if (target > charged && strict && !lim_take_locked(process, pool->device, target - charged)) {
+        return false;
+    }
+    if (target > charged && !strict) {
+        lim_force_locked(process, pool->device, target - charged);
+    }
+    if (target < charged) {
+        lim_give_locked(process, pool->device, charged - target);
+    }
+    show_pool_memory(process, pool->device, target - pool->granules);
+    pool->granules = target;
+    return true;
+}
+
+/* Reads the pool and applies the reading unless a later one was applied. See set_charge for `reserved` and `strict`. */
+static bool apply_reading(struct lim_process *process, uint64_t key, uint64_t reserved, bool strict)
+{
+    uint64_t bytes;
+    uint32_t number = 0;
+    lim_lock(process);
+    struct record *pool = counted_pool(process, key);
+    if (pool != NULL) {
+        number = ++pool->readings;
+    }
+    lim_unlock(process);
+    if (pool == NULL || !read_attribute(pool_of(key), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes)) {
+        return true;
+    }
+    bool applied = true;
+    lim_lock(process);
+    pool = counted_pool(process, key);
+    if (pool != NULL) {
+        bool is_latest = (int32_t)(number - pool->applied) > 0;
+        applied = set_charge(process, pool, is_latest ? lim_granules(bytes) : pool->granules, reserved, strict);
+        if (applied && is_latest) {
+            pool->applied = number;
+        }
+    }
+    lim_unlock(process);
+    return applied;
+}
+
+void lim_settle_pool(struct lim_process *process, uint64_t pool)
+{
+    apply_reading(process, pool, 0, false);
+}
+
+/* The i-th listed pool; false behind the last. */
+static bool listed_pool(struct lim_process *process, uint32_t i, uint64_t *key)
+{
+    lim_lock(process);
+    bool exists = i < process->pool_count;
+    *key = exists ? process->pools[i] : 0;
+    lim_unlock(process);
+    return exists;
+}
+
+void lim_settle_pools(struct lim_process *process)
+{
+    uint64_t key;
+    __atomic_store_n(&process->pools_dirty, 0u, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; listed_pool(process, i, &key); i++) {
+        lim_settle_pool(process, key);
+    }
+}
+
+void lim_relieve_pools(struct lim_process *process)
+{
+    uint64_t key;
+    for (uint32_t i = 0; listed_pool(process, i, &key); i++) {
+        CALL(cuMemPoolTrimTo, pool_of(key), 0);
+        lim_settle_pool(process, key);
+    }
+}
+
+static void mark_dirty(struct lim_process *process)
+{
+    __atomic_store_n(&process->pools_dirty, 1u, __ATOMIC_RELAXED);
+}
+
+static void list_pool(struct lim_process *process, uint64_t key)
+{
+    if (process->pool_count < LIM_LISTED_POOLS) {
+        process->pools[process->pool_count++] = key;
+    }
+}
+
+static void unlist_pool(struct lim_process *process, uint64_t key)
+{
+    for (uint32_t i = 0; i < process->pool_count; i++) {
+        if (process->pools[i] == key) {
+            process->pools[i] = process->pools[--process->pool_count];
+            return;
+        }
+    }
+}
+
+/* Learns a pool. False when there is no memory to write it down. */
+static bool learn_pool(struct lim_process *process, CUmemoryPool handle, int device)
+{
+    struct record record = {.key = key_of(handle),
+                            .class = RECORD_POOL,
+                            .device = (uint8_t)(device < 0 ? 0 : device),
+                            .uncounted = device < 0};
+    struct record old;
+    bool known = true;
+    lim_lock(process);
+    if (lim_ledger_find(&process->ledger, record.key, RECORD_POOL) == NULL) {
+        known = lim_ledger_reserve(&process->ledger, 1);
+        if (known) {
+            lim_ledger_insert(&process->ledger, &record, &old);
+            if (device >= 0) {
+                list_pool(process, record.key);
+            }
+        }
+    }
+    lim_unlock(process);
+    return known;
+}
+
+static bool is_capturing(CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = per_thread ? CALL(cuStreamIsCapturing_ptsz, stream, &status) : CALL(cuStreamIsCapturing, stream, &status);
+    return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void synchronise(const struct request *request)
+{
+    if (request->per_thread) {
+        CALL(cuStreamSynchronize_ptsz, request->stream);
+    } else {
+        CALL(cuStreamSynchronize, request->stream);
+    }
+}
+
+/* What the pool must grow by at least to serve `bytes`. */
+static uint64_t least_growth(CUmemoryPool pool, uint64_t bytes)
+{
+    uint64_t reserved = 0;
+    uint64_t used = 0;
+    read_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+    read_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    uint64_t unused = reserved > used ? reserved - used : 0;
+    return bytes > unused ? lim_granules(bytes - unused) : 0;
+}
+
+/* Reserves for the request; if need be after synchronising and trimming once. One ledger record is reserved too. */
+static bool reserve(struct request *request, uint64_t bytes)
+{
+    uint32_t device = (uint32_t)request->site.device;
+    request->granules = least_growth(request->pool, bytes);
+    if (lim_take(request->process, device, request->granules, 1)) {
+        return true;
+    }
+    synchronise(request);
+    lim_relieve_pools(request->process);
+    request->granules = least_growth(request->pool, bytes);
+    return lim_take_or_refuse(request->process, device, request->granules, 1);
+}
+
+static void unreserve(struct request *request)
+{
+    lim_lock(request->process);
+    lim_ledger_unreserve(&request->process->ledger, 1);
+    lim_give_locked(request->process, (uint32_t)request->site.device, request->granules);
+    lim_unlock(request->process);
+}
+
+/* The pool grew past the limit: takes the block back and the pool with it. */
+static CUresult undo(struct request *request, CUdeviceptr pointer)
+{
+    if (request->per_thread) {
+        CALL(cuMemFreeAsync_ptsz, pointer, request->stream);
+    } else {
+        CALL(cuMemFreeAsync, pointer, request->stream);
+    }
+    synchronise(request);
+    CALL(cuMemPoolTrimTo, request->pool, 0);
+    unreserve(request);
+    lim_settle_pool(request->process, key_of(request->pool));
+    lim_note_refusal(request->process, (uint32_t)request->site.device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* After the driver: settles the charge and records the block, or gives the reservation back. */
+static CUresult finish(struct request *request, CUresult result, CUdeviceptr *out, CUdeviceptr pointer, uint64_t bytes)
+{
+    uint64_t key = key_of(request->pool);
+    if (result != CUDA_SUCCESS) {
+        unreserve(request);
+        lim_settle_pool(request->process, key);
+        return result;
+    }
+    if (!apply_reading(request->process, key, request->granules, true)) {
+        lim_reap_now(request->process);
+        if (!apply_reading(request->process, key, request->granules, true)) {
+            return undo(request, pointer);
+        }
+    }
+    struct record record = {.key = pointer,
+                            .granules = lim_granules(bytes),
+                            .link = key,
+                            .class = RECORD_ASYNC,
+                            .device = (uint8_t)request->site.device};
+    lim_record(request->process, &record);
+    mark_dirty(request->process);
+    *out = pointer;
+    return CUDA_SUCCESS;
+}
+
+/* Finds device and pool of a request. False: the driver is to answer, uncounted. */
+static bool place_request(struct request *request)
+{
+    lim_lock(request->process);
+    struct record *known = lim_ledger_find(&request->process->ledger, key_of(request->pool), RECORD_POOL);
+    struct record pool = known == NULL ? (struct record){.class = RECORD_NONE} : *known;
+    lim_unlock(request->process);
+    if (pool.class != RECORD_NONE && request->pool != NULL) {
+        request->site.device = pool.device;
+        return !pool.uncounted;
+    }
+    request->site = lim_stream_site(request->process, request->stream, request->per_thread);
+    if (request->site.device == LIM_NO_DEVICE) {
+        return false;
+    }
+    return request->pool != NULL || CALL(cuDeviceGetMemPool, &request->pool, request->site.ordinal) == CUDA_SUCCESS;
+}
+
+static CUresult call_driver(const struct request *request, CUmemoryPool asked, CUdeviceptr *out, size_t bytes)
+{
+    CUstream stream = request->stream;
+    if (asked != NULL) {
+        return request->per_thread ? CALL(cuMemAllocFromPoolAsync_ptsz, out, bytes, asked, stream)
+                                   : CALL(cuMemAllocFromPoolAsync, out, bytes, asked, stream);
+    }
+    return request->per_thread ? CALL(cuMemAllocAsync_ptsz, out, bytes, stream)
+                               : CALL(cuMemAllocAsync, out, bytes, stream);
+}
+
+static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool asked, CUstream stream, bool per_thread)
+{
+    struct request request = {.process = lim_process(), .pool = asked, .stream = stream, .per_thread = per_thread};
+    CUdeviceptr pointer = 0;
+    if (request.process == NULL) {
+        return LIM_DENIED;
+    }
+    if (out == NULL || bytes == 0 || is_capturing(stream, per_thread) || !place_request(&request)) {
+        return call_driver(&request, asked, out, bytes);
+    }
+    if (request.site.device == LIM_UNLISTED_DEVICE || !learn_pool(request.process, request.pool, request.site.device) ||
+        !reserve(&request, bytes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = call_driver(&request, asked, &pointer, bytes);
+    return finish(&request, result, out, pointer, bytes);
+}
+
+LIM_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
+{
+    return allocate(dptr, bytesize, NULL, stream, false);
+}
+
+LIM_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream stream)
+{
+    return allocate(dptr, bytesize, NULL, stream, true);
+}
+
+/* A null pool is an error of the caller; it must not turn into the default pool. */
+LIM_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream)
+{
+    return pool == NULL ? CALL(cuMemAllocFromPoolAsync, dptr, bytesize, pool, stream)
+                        : allocate(dptr, bytesize, pool, stream, false);
+}
+
+LIM_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream stream)
+{
+    return pool == NULL ? CALL(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, stream)
+                        : allocate(dptr, bytesize, pool, stream, true);
+}
+
+void lim_pool_block_freed(struct lim_process *process, const struct record *record)
+{
+    mark_dirty(process); /* the stream may reach the free later */
+    lim_settle_pool(process, record->link);
+}
+
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, bool per_thread)
+{
+    struct lim_process *process = lim_attached();
+    struct record record = {.class = RECORD_NONE};
+    if (process != NULL) {
+        record = lim_withdraw(process, pointer);
+    }
+    CUresult result = per_thread ? CALL(cuMemFreeAsync_ptsz, pointer, stream) : CALL(cuMemFreeAsync, pointer, stream);
+    if (process != NULL && result == CUDA_SUCCESS) {
+        lim_release(process, &record);
+    } else if (process != NULL) {
+        lim_restore(process, &record);
+    }
+    return result;
+}
+
+LIM_EXPORT CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
+{
+    return free_async(dptr, stream, false);
+}
+
+LIM_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream)
+{
+    return free_async(dptr, stream, true);
+}
+
+LIM_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+    struct lim_process *process = lim_process();
+    if (process == NULL) {
+        return LIM_DENIED;
+    }
+    CUresult result = CALL(cuMemPoolCreate, pool, props);
+    if (result == CUDA_SUCCESS) {
+        int device = lim_location_device(process, &props->location);
+        if (device == LIM_UNLISTED_DEVICE || !learn_pool(process, *pool, device)) {
+            CALL(cuMemPoolDestroy, *pool);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return result;
+}
+
+/* An imported pool's memory is charged to the process that exported it. */
+LIM_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
+                                                       CUmemAllocationHandleType type, unsigned long long flags)
+{
+    struct lim_process *process = lim_process();
+    if (process == NULL) {
+        return LIM_DENIED;
+    }
+    CUresult result = CALL(cuMemPoolImportFromShareableHandle, pool, handle, type, flags);
+    if (result == CUDA_SUCCESS) {
+        learn_pool(process, *pool, LIM_NO_DEVICE);
+    }
+    return result;
+}
+
+/* The blocks of a destroyed pool, paid for by themselves from now on. Lock held. Returns their sum. */
+static uint64_t orphan_blocks(struct lim_process *process, uint64_t pool)
+{
+    uint64_t sum = 0;
+    struct record *record;
+    for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
+        if (record->class == RECORD_ASYNC && record->link == pool) {
+            record->link = 0;
+            sum += record->granules;
+        }
+        at = (size_t)(record - process->ledger.records) + 1u;
+    }
+    return sum;
+}
+
+static void forget_pool(struct lim_process *process, uint64_t key)
+{
+    lim_lock(process);
+    struct record *pool = counted_pool(process, key);
+    if (pool != NULL) {
+        set_charge(process, pool, orphan_blocks(process, key), 0, false);
+        show_pool_memory(process, pool->device, 0 - pool->granules);
+        unlist_pool(process, key);
+    }
+    pool = lim_ledger_find(&process->ledger, key, RECORD_POOL);
+    if (pool != NULL) {
+        lim_ledger_remove(&process->ledger, pool);
+    }
+    lim_unlock(process);
+}
+
+LIM_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    struct lim_process *process = lim_attached();
+    CUresult result = CALL(cuMemPoolDestroy, pool);
+    if (process != NULL && result == CUDA_SUCCESS) {
+        forget_pool(process, key_of(pool));
+    }
+    return result;
+}
+
+static CUresult settle_after(CUresult result, CUmemoryPool pool)
+{
+    struct lim_process *process = lim_attached();
+    if (process != NULL) {
+        lim_settle_pool(process, key_of(pool));
+    }
+    return result;
+}
+
+LIM_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+    return settle_after(CALL(cuMemPoolTrimTo, pool, minBytesToKeep), pool);
+}
+
+/* The release threshold decides what the next synchronisation gives back. */
+LIM_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    return settle_after(CALL(cuMemPoolSetAttribute, pool, attribute, value), pool);
+}
+
+/* Synchronising is when pools give memory back. Costs nothing where no pool is in use. */
+static CUresult settle_dirty(CUresult result)
+{
+    struct lim_process *process = lim_attached();
+    if (process != NULL && __atomic_load_n(&process->pools_dirty, __ATOMIC_RELAXED) != 0) {
+        lim_settle_pools(process);
+    }
+    return result;
+}
+
+LIM_EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+    return settle_dirty(CALL(cuStreamSynchronize, stream));
+}
+
+LIM_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    return settle_dirty(CALL(cuStreamSynchronize_ptsz, stream));
+}
+
+LIM_EXPORT CUresult cuCtxSynchronize(void)
+{
+    return settle_dirty(CALL(cuCtxSynchronize));
+}
+
+LIM_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    return settle_dirty(CALL(cuCtxSynchronize_v2, context));
+}

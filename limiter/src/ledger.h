@@ -1,0 +1,66 @@
+/* What this process holds: one record per pointer, pool, allocation handle and mapping. Private to the process.
+ *
+ * A record is found by (key, class). Addresses of records are valid only until the next insertion or removal, so
+ * callers look one up and use it under one lock. The table is mapped memory of its own: nothing here calls malloc. */
+#ifndef LIM_LEDGER_H
+#define LIM_LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum record_class {
+    RECORD_NONE = 0,
+    RECORD_LINEAR,     /* key: pointer; charged by itself */
+    RECORD_ASYNC,      /* key: pointer; paid for by its pool; link: pool */
+    RECORD_POOL,       /* key: pool handle; granules: charged */
+    RECORD_ALLOCATION, /* key: our number; granules: charged; refs, maps */
+    RECORD_HANDLE,     /* key: generic allocation handle; refs; link: allocation */
+    RECORD_MAPPING,    /* key: address; size: bytes; link: allocation */
+    RECORD_CONTEXT     /* key: device ordinal; context: its primary context */
+};
+
+struct record {
+    uint64_t key;
+    uint64_t context;  /* LINEAR: what it is freed with; CONTEXT: the primary context */
+    uint64_t granules; /* LINEAR, ASYNC: its size; POOL, ALLOCATION: charged */
+    uint64_t link;     /* ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation */
+    uint64_t size;     /* MAPPING: bytes */
+    uint32_t refs;     /* HANDLE: of this value; ALLOCATION: of all its handles */
+    uint32_t maps;     /* ALLOCATION */
+    uint32_t readings; /* POOL: readings of its gauge begun */
+    uint32_t applied;  /* POOL: number of the last reading applied */
+    uint8_t class;
+    uint8_t device;    /* index in the region */
+    uint8_t uncounted; /* POOL: backs no device memory of ours */
+    uint8_t spare[5];
+};
+
+struct ledger {
+    struct record *records;
+    size_t capacity; /* a power of two, or 0 */
+    size_t count;
+    size_t reserved;
+};
+
+/* Makes room for `count` insertions that then cannot fail. False when the kernel has no memory. */
+bool lim_ledger_reserve(struct ledger *ledger, size_t count);
+
+/* Gives back room that is not going to be used. */
+void lim_ledger_unreserve(struct ledger *ledger, size_t count);
+
+/* Inserts into reserved room. A record with the same key and class is replaced: its memory is gone, or the driver
+ * would not have given the key again. Returns the record that was replaced through `old`; old->class NONE if none. */
+struct record *lim_ledger_insert(struct ledger *ledger, const struct record *record, struct record *old);
+
+/* The record, or NULL. */
+struct record *lim_ledger_find(struct ledger *ledger, uint64_t key, enum record_class class);
+
+/* Removes a record that find or from returned; records behind it may move into its place. */
+void lim_ledger_remove(struct ledger *ledger, struct record *record);
+
+/* The first record at `index` or behind it, NULL at the end: a walk in no order that sees every record. Go on at the
+ * record's own index after removing it, else at the next. */
+struct record *lim_ledger_from(struct ledger *ledger, size_t index);
+
+#endif

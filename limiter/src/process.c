@@ -1,0 +1,292 @@
+/* DESIGN
+ *
+ * Attaching is lazy: the library is preloaded into every process of a container, shells too, and most never touch a
+ * GPU. There is no constructor. The first query maps the region, the first allocation or cuInit takes a slot.
+ *
+ * Fork. The child of a GPU process must not account as its parent. Private state lives in an anonymous mapping with
+ * MADV_WIPEONFORK: a child finds zeroes, which read as "not attached", however it was created (raw clone included)
+ * and without a getpid() on the hot path. Kernels before 4.14 lack it; there pthread_atfork does the same for fork().
+ * The region's mapping is shared and stays valid. A vfork child runs in its parent's memory and counts as it.
+ *
+ * Locks. One futex word per process, itself in the wiped pages: a lock that another thread held at fork is free in the
+ * child. Between processes there is no lock (account.c).
+ *
+ * Failure. No region, a region that is not ours, or no free slot: lim_process() is NULL and every hook refuses. That is
+ * decided anew at every call, so a region that appears later is found.
+ */
+#include "process.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "atomics.h"
+#include "region.h"
+#include "slots.h"
+
+#define DEFAULT_REGION "/run/tessera/region"
+#define SCAN_PERIOD_NS UINT64_C(100000000)
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+static struct lim_process *process_pages;
+static struct tessera_region *mapped_region;
+
+#define LOAD(pointer) __atomic_load_n(&(pointer), __ATOMIC_ACQUIRE)
+
+static bool publish(void *slot, void *value)
+{
+    void *expected = NULL;
+    return __atomic_compare_exchange_n((void **)slot, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static void futex(uint32_t *word, int operation, uint32_t value)
+{
+    int saved = errno;
+    syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
+    errno = saved;
+}
+
+void lim_lock(struct lim_process *process)
+{
+    uint32_t expected = 0;
+    if (__atomic_compare_exchange_n(&process->lock, &expected, 1u, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        return;
+    }
+    while (__atomic_exchange_n(&process->lock, 2u, __ATOMIC_ACQUIRE) != 0) {
+        futex(&process->lock, FUTEX_WAIT_PRIVATE, 2u);
+    }
+}
+
+void lim_unlock(struct lim_process *process)
+{
+    if (__atomic_exchange_n(&process->lock, 0u, __ATOMIC_RELEASE) == 2u) {
+        futex(&process->lock, FUTEX_WAKE_PRIVATE, 1u);
+    }
+}
+
+struct tessera_region *lim_region(void)
+{
+    struct tessera_region *region = LOAD(mapped_region);
+    if (region != NULL) {
+        return region;
+    }
+    const char *path = getenv("TESSERA_REGION");
+    if (lim_region_open(path != NULL ? path : DEFAULT_REGION, &region) != TESSERA_ERROR_OK) {
+        return NULL;
+    }
+    if (!publish(&mapped_region, region)) {
+        munmap(region, sizeof *region); /* another thread was first */
+    }
+    return LOAD(mapped_region);
+}
+
+static void forget_in_child(void)
+{
+    memset(process_pages, 0, sizeof *process_pages);
+}
+
+static struct lim_process *pages(void)
+{
+    struct lim_process *process = LOAD(process_pages);
+    if (process != NULL) {
+        return process;
+    }
+    void *map = mmap(NULL, sizeof *process, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
+        return NULL;
+    }
+    int saved = errno;
+    madvise(map, sizeof *process, MADV_WIPEONFORK);
+    errno = saved;
+    if (!publish(&process_pages, map)) {
+        munmap(map, sizeof *process);
+    } else {
+        pthread_atfork(NULL, NULL, forget_in_child);
+    }
+    return LOAD(process_pages);
+}
+
+/* Fills the wiped state; the lock keeps sibling threads from registering twice. */
+static void attach(struct lim_process *process, struct tessera_region *region)
+{
+    lim_lock(process);
+    if (process->attached == 0) {
+        process->identity = lim_identity();
+        int slot = lim_register(region, &process->identity);
+        if (slot >= 0) {
+            process->slot = (uint32_t)slot;
+            process->region = region;
+            __atomic_store_n(&process->attached, 1u, __ATOMIC_RELEASE);
+        }
+    }
+    lim_unlock(process);
+}
+
+struct lim_process *lim_attached(void)
+{
+    struct lim_process *process = LOAD(process_pages);
+    return process != NULL && LOAD(process->attached) != 0 ? process : NULL;
+}
+
+struct lim_process *lim_process(void)
+{
+    struct lim_process *process = lim_attached();
+    if (process != NULL) {
+        return process;
+    }
+    struct tessera_region *region = lim_region();
+    process = region == NULL ? NULL : pages();
+    if (process == NULL) {
+        return NULL;
+    }
+    attach(process, region);
+    return lim_attached();
+}
+
+uint64_t lim_limit(const struct tessera_region *region, uint32_t device)
+{
+    const struct tessera_device_control *control = &region->control.device[device];
+    uint32_t flags = __atomic_load_n(&control->flags, __ATOMIC_RELAXED);
+    return (flags & TESSERA_DEVICE_ENABLED) != 0 ? word_load(&control->memory_limit) : 0;
+}
+
+bool lim_take_locked(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    uint64_t limit = lim_limit(process->region, device) / TESSERA_GRANULE;
+    return granules == 0 || lim_charge(process->region, process->slot, device, granules, limit);
+}
+
+bool lim_take(struct lim_process *process, uint32_t device, uint64_t granules, size_t records)
+{
+    bool taken = false;
+    lim_lock(process);
+    if (lim_ledger_reserve(&process->ledger, records)) {
+        taken = lim_take_locked(process, device, granules);
+        if (!taken) {
+            lim_ledger_unreserve(&process->ledger, records);
+        }
+    }
+    lim_unlock(process);
+    return taken;
+}
+
+bool lim_reap_now(struct lim_process *process)
+{
+    uint64_t now = lim_now_ns();
+    word_store(&process->region->slot[process->slot].heartbeat_ns, now);
+    __atomic_store_n(&process->scanned_ns, now, __ATOMIC_RELAXED);
+    return lim_reap_dead(process->region, &process->identity, process->slot) > 0;
+}
+
+void lim_note_refusal(struct lim_process *process, uint32_t device)
+{
+    word_add(&process->region->usage.device[device].refused_count, 1);
+}
+
+bool lim_take_or_refuse(struct lim_process *process, uint32_t device, uint64_t granules, size_t records)
+{
+    if (lim_take(process, device, granules, records)) {
+        return true;
+    }
+    bool reaped;
+    do { /* at least once more: somebody else may have reaped while we looked */
+        reaped = lim_reap_now(process);
+        if (lim_take(process, device, granules, records)) {
+            return true;
+        }
+    } while (reaped);
+    lim_note_refusal(process, device);
+    return false;
+}
+
+void lim_force_locked(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    if (granules > 0) {
+        lim_charge(process->region, process->slot, device, granules, TESSERA_MAX_GRANULES);
+    }
+}
+
+void lim_give_locked(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    if (granules > 0) {
+        lim_discharge(process->region, process->slot, device, granules);
+    }
+}
+
+void lim_give(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    lim_lock(process);
+    lim_give_locked(process, device, granules);
+    lim_unlock(process);
+}
+
+/* Queries come from processes without a slot too (nvidia-smi): they judge as themselves. */
+static void reap_sometimes(struct tessera_region *region)
+{
+    struct lim_process *process = pages();
+    uint64_t now = lim_now_ns();
+    if (process == NULL || now - __atomic_load_n(&process->scanned_ns, __ATOMIC_RELAXED) < SCAN_PERIOD_NS) {
+        return;
+    }
+    if (LOAD(process->attached) != 0) {
+        lim_reap_now(process);
+        return;
+    }
+    struct process_identity self = lim_identity();
+    __atomic_store_n(&process->scanned_ns, now, __ATOMIC_RELAXED);
+    lim_reap_dead(region, &self, TESSERA_MAX_SLOTS);
+}
+
+uint64_t lim_used(struct tessera_region *region, uint32_t device)
+{
+    reap_sometimes(region);
+    return lim_gauge_used(word_load(&region->usage.device[device].gauge)) * TESSERA_GRANULE;
+}
+
+static int hex_value(char digit)
+{
+    if (digit >= '0' && digit <= '9') {
+        return digit - '0';
+    }
+    char lower = (char)(digit | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* True if the text after its four-letter prefix (GPU-, MIG-) spells the 16 bytes in hexadecimal, dashes anywhere. */
+static bool is_uuid_text(const char *text, const unsigned char uuid[16])
+{
+    unsigned nibbles = 0;
+    if (strnlen(text, TESSERA_UUID_SIZE) < 36) {
+        return false;
+    }
+    for (const char *at = text + 4; *at != '\0' && at < text + TESSERA_UUID_SIZE; at++) {
+        int value = hex_value(*at);
+        if (*at == '-') {
+            continue;
+        }
+        int wanted = nibbles >= 32 ? -2 : (nibbles % 2 == 0 ? uuid[nibbles / 2] >> 4 : uuid[nibbles / 2] & 15);
+        if (value != wanted) {
+            return false;
+        }
+        nibbles++;
+    }
+    return nibbles == 32;
+}
+
+int lim_device_by_uuid(const struct tessera_region *region, const unsigned char uuid[16])
+{
+    for (uint32_t device = 0; device < lim_device_count(region); device++) {
+        if (is_uuid_text(region->header.device_uuid[device], uuid)) {
+            return (int)device;
+        }
+    }
+    return LIM_UNLISTED_DEVICE;
+}

@@ -1,0 +1,78 @@
+/* What this process knows about its share: the mapped region, its slot, its ledger. */
+#ifndef LIM_PROCESS_H
+#define LIM_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ledger.h"
+#include "liveness.h"
+#include "tessera_region.h"
+
+#define LIM_NO_DEVICE (-1)         /* the driver does not know the ordinal */
+#define LIM_UNLISTED_DEVICE (-2)   /* the region does not list it: its limit is zero */
+#define LIM_MAPPED_ORDINALS 64
+#define LIM_LISTED_POOLS 256
+
+/* Everything private to one process, in pages that the kernel zeroes in a forked child: all zero means "not attached
+ * yet", so a child starts afresh whoever created it. */
+struct lim_process {
+    uint32_t lock;     /* 0 free, 1 held, 2 held and waited for */
+    uint32_t attached; /* non-zero: the fields below are valid */
+    uint32_t slot;
+    uint32_t pools_dirty; /* memory was given to pools that they may still return */
+    uint64_t scanned_ns;
+    uint64_t next_allocation; /* number of the last VMM allocation recorded */
+    struct tessera_region *region;
+    struct process_identity identity;
+    struct ledger ledger;
+    uint8_t device_of[LIM_MAPPED_ORDINALS]; /* CUdevice -> region index + 1; 0 not asked yet */
+    uint32_t pool_count;
+    uint64_t pools[LIM_LISTED_POOLS]; /* counted pools; one more than fit is settled by its own calls only */
+};
+
+/* The region, mapped on first use; NULL if there is none that is valid (the caller then refuses). */
+struct tessera_region *lim_region(void);
+
+/* The process with its slot, registered on first use; NULL if it has none (the caller then refuses). */
+struct lim_process *lim_process(void);
+
+/* The process if it has a slot already, else NULL: for calls that only give back. */
+struct lim_process *lim_attached(void);
+
+/* Serialises this process's threads. Held for a few instructions, never across a driver call. */
+void lim_lock(struct lim_process *process);
+void lim_unlock(struct lim_process *process);
+
+/* Charges and reserves room for `records` in the ledger, in one step. False: over the limit, nothing changed. */
+bool lim_take(struct lim_process *process, uint32_t device, uint64_t granules, size_t records);
+
+/* As lim_take, but before giving up reaps dead processes and tries again; counts the refusal. */
+bool lim_take_or_refuse(struct lim_process *process, uint32_t device, uint64_t granules, size_t records);
+
+/* Reaps dead processes now; true if memory came back. */
+bool lim_reap_now(struct lim_process *process);
+
+/* As lim_take with the lock held and no ledger room. */
+bool lim_take_locked(struct lim_process *process, uint32_t device, uint64_t granules);
+
+/* Counts a refusal. */
+void lim_note_refusal(struct lim_process *process, uint32_t device);
+
+/* Charges what the driver took already, past the limit if need be. Call with the lock held. */
+void lim_force_locked(struct lim_process *process, uint32_t device, uint64_t granules);
+
+/* Gives back. The _locked form is for callers that hold the lock. */
+void lim_give(struct lim_process *process, uint32_t device, uint64_t granules);
+void lim_give_locked(struct lim_process *process, uint32_t device, uint64_t granules);
+
+/* The limit of a device in bytes, as of now; zero for a disabled one. */
+uint64_t lim_limit(const struct tessera_region *region, uint32_t device);
+
+/* Bytes in use on a device by the share. Reaps the dead first, at most every 100 ms. */
+uint64_t lim_used(struct tessera_region *region, uint32_t device);
+
+/* The region's index of a device UUID (16 bytes), or LIM_UNLISTED_DEVICE. */
+int lim_device_by_uuid(const struct tessera_region *region, const unsigned char uuid[16]);
+
+#endif

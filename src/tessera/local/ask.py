@@ -1,0 +1,172 @@
+"""What a person asks of this machine: the options of ``tessera run`` as a request of the allocator.
+
+Nothing said about memory and compute: whole devices, nobody else on them. Memory only: nothing is charged for
+compute, which may then use what the others leave. Compute only: the same part of the memory, because a share
+without memory could not start.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.core.errors import InputErrors, Problem
+from tessera.core.request import Claim, Constraints, Container, ModelRule, Pod, Request
+from tessera.core.share import ComputeMilli, MemoryAmount, MemoryFraction, MemoryMiB, ShareSpec
+from tessera.core.units import BYTES_PER_MIB, WHOLE, MiB, Milli, render_mib, render_percent
+from tessera.vendors.models import find_model, nearest_models
+
+CONTAINER: Final = "main"
+NAMESPACE: Final = "run"
+
+_BYTES: Final = {
+    "ki": 1 << 10,
+    "mi": 1 << 20,
+    "gi": 1 << 30,
+    "ti": 1 << 40,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+}
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)b?", re.IGNORECASE)
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_MEMORY_REMEDY: Final = "write an amount with its unit (8Gi, 8192Mi, 8G) or a part of the device (25%)"
+_COMPUTE_REMEDY: Final = "write a part of the device from 0.1% to 100%, such as 30%"
+_MOST_DEVICES: Final = 16
+_LARGEST_MIB: Final = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The options as they were typed; ``None`` where one was not given. The text is what is kept and shown."""
+
+    devices: int = 1
+    memory: str | None = None
+    compute: str | None = None
+    model: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether whole devices are asked for, because neither memory nor compute was."""
+        return self.memory is None and self.compute is None
+
+
+def parse_memory(text: str) -> MemoryAmount:
+    """MiB (rounded down) or thousandths of a device. Raises :class:`InputErrors`."""
+    percent = _PERCENT.fullmatch(text.strip())
+    if percent:
+        return MemoryFraction(_thousandths("--memory", text, percent[1], _MEMORY_REMEDY))
+    amount = _AMOUNT.fullmatch(text.strip())
+    if not amount:
+        message = "is a number without a unit" if _is_number(text) else "is not an amount of memory"
+        raise _wrong("--memory", text, message, _MEMORY_REMEDY)
+    whole, scale = _exact(amount[1])
+    mib = whole * _BYTES[amount[2].lower()] // (scale * BYTES_PER_MIB)
+    if not 1 <= mib <= _LARGEST_MIB:
+        raise _wrong("--memory", text, "is less than 1 MiB" if mib < 1 else "is too much", _MEMORY_REMEDY)
+    return MemoryMiB(MiB(mib))
+
+
+def parse_compute(text: str) -> Milli:
+    """Thousandths of a device. Raises :class:`InputErrors`."""
+    percent = _PERCENT.fullmatch(text.strip())
+    if not percent:
+        message = "is a number without a unit" if _is_number(text) else "is not a part of a device"
+        raise _wrong("--compute", text, message, _COMPUTE_REMEDY)
+    return _thousandths("--compute", text, percent[1], _COMPUTE_REMEDY)
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().replace(".", "", 1).isdigit()
+
+
+def _thousandths(option: str, text: str, percent: str, remedy: str) -> Milli:
+    whole, scale = _exact(percent)
+    milli, rest = divmod(whole * 10, scale)
+    if rest:
+        raise _wrong(option, text, "is finer than a tenth of a percent", remedy)
+    if not 1 <= milli <= WHOLE:
+        raise _wrong(option, text, "is not between 0.1% and 100%", remedy)
+    return Milli(milli)
+
+
+def _exact(number: str) -> tuple[int, int]:
+    """A decimal number as numerator and denominator: no float rounds what was typed."""
+    whole, _, fraction = number.partition(".")
+    return int(whole + fraction), 10 ** len(fraction)
+
+
+def _wrong(option: str, value: str, message: str, remedy: str) -> InputErrors:
+    return InputErrors([Problem(option, "", "", value, message, remedy)])
+
+
+def check_ask(ask: Ask) -> None:
+    """Raise :class:`InputErrors` with everything that is wrong with the options, not only the first thing."""
+    problems: list[Problem] = []
+    for parse, text in ((parse_memory, ask.memory), (parse_compute, ask.compute)):
+        try:
+            if text is not None:
+                parse(text)
+        except InputErrors as errors:
+            problems += errors.problems
+    if not 1 <= ask.devices <= _MOST_DEVICES:
+        message = f"is not between 1 and {_MOST_DEVICES}"
+        problems.append(Problem("--devices", "", "", str(ask.devices), message, "ask for fewer devices"))
+    if problems:
+        raise InputErrors(problems)
+
+
+def share_spec(ask: Ask) -> ShareSpec:
+    """The share that the options ask of each device. Raises :class:`InputErrors`."""
+    if ask.is_whole:
+        whole, all_compute = MemoryFraction(WHOLE), ComputeMilli(WHOLE)
+        return ShareSpec(whole, whole, all_compute, all_compute, exclusive=True)
+    if ask.compute is None:
+        memory = parse_memory(ask.memory or "")
+        return ShareSpec(memory, memory, ComputeMilli(Milli(0)), ComputeMilli(WHOLE))
+    milli = parse_compute(ask.compute)
+    memory = MemoryFraction(milli) if ask.memory is None else parse_memory(ask.memory)
+    return ShareSpec(memory, memory, ComputeMilli(milli), ComputeMilli(milli))
+
+
+def pod_of(ask: Ask, uid: str, name: str) -> Pod:
+    """The ask as the allocator takes it: a pod of one container."""
+    models = (ModelRule(_model_pattern(ask.model)),) if ask.model else ()
+    claim = Claim((CONTAINER,), ask.devices, share_spec(ask))
+    request = Request((claim,), Constraints(models_allowed=models))
+    return Pod(NAMESPACE, name, uid, (Container(CONTAINER),), request)
+
+
+def _model_pattern(model: str) -> str:
+    """A name of the table as the driver writes it; what the table does not know, as it was typed."""
+    known = find_model(model)
+    return known.name if known and model.lower() not in known.name.lower() else model
+
+
+def model_hint(model: str) -> str:
+    """What a model's name may have meant, for a refusal; empty where there is nothing to say."""
+    near = () if find_model(model) else nearest_models(model)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def ask_text(ask: Ask) -> str:
+    """The ask in words, with what leaving something out meant."""
+    devices = "1 device" if ask.devices == 1 else f"{ask.devices} devices"
+    of_model = f" of model {ask.model}" if ask.model else ""
+    if ask.is_whole:
+        return f"{devices}{of_model}, whole and with nobody else on it (neither --memory nor --compute was said)"
+    spec = share_spec(ask)
+    memory = _memory_text(spec.memory_request)
+    if ask.compute is None:
+        return f"{devices}{of_model} with {memory}; compute was not said: none is reserved, all may be used"
+    compute = f"{render_percent(parse_compute(ask.compute))} of its compute"
+    if ask.memory is None:
+        memory += " (memory was not said: the same part as compute)"
+    each = " each" if ask.devices > 1 else ""
+    return f"{devices}{of_model} with {compute} and {memory}{each}"
+
+
+def _memory_text(amount: MemoryAmount) -> str:
+    if isinstance(amount, MemoryMiB):
+        return render_mib(amount.mib)
+    return f"{render_percent(amount.milli)} of its memory"

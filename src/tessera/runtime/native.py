@@ -1,0 +1,218 @@
+"""The compiled libraries that Tessera ships: where they are, and the region helpers by ctypes.
+
+A library that is missing is an :class:`UnavailableError`, never a reason to go on without it: nothing starts
+under a share that nobody would enforce.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import tessera
+from tessera.core.errors import UnavailableError
+
+NATIVE: Final = Path(tessera.__file__).parent / "_native"
+LIMITER: Final = NATIVE / "libtessera.so"
+REGION_LIBRARY: Final = NATIVE / "libtessera_region.so"
+SIMULATED: Final = NATIVE / "sim"
+SIMULATED_NVML: Final = SIMULATED / "libnvidia-ml.so.1"
+SIMULATED_CUDA: Final = SIMULATED / "libcuda.so.1"
+
+MAX_DEVICES: Final = 16
+MAX_PROCESSES: Final = 1024
+_UUID_SIZE: Final = 48
+_SHARE_ID_SIZE: Final = 64
+_SEPARATORS: Final = frozenset(" :")
+
+
+def require_library(path: Path) -> Path:
+    """``path`` where it is. Raises :class:`UnavailableError` with what builds it otherwise."""
+    if not path.is_file():
+        what = f"{path.name} is missing from {path.parent}"
+        raise UnavailableError(what, "build it with 'make native' in the source tree, or reinstall tessera")
+    return path
+
+
+def preload_value(existing: str) -> str:
+    """``LD_PRELOAD`` with the limiter in front of what was preloaded already.
+
+    Raises :class:`UnavailableError` where the limiter is missing, or its path has a character at which the
+    dynamic loader would split it.
+    """
+    path = str(require_library(LIMITER))
+    if _SEPARATORS & set(path):
+        what = f"{path} cannot be preloaded: its path has a blank or a colon"
+        raise UnavailableError(what, "install tessera in a directory without them")
+    return f"{path}:{existing}" if existing else path
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a share may take of one device: bytes, and milli-devices of compute."""
+
+    uuid: str
+    memory_limit: int
+    memory_request: int
+    compute_limit_milli: int
+    compute_request_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A living process of a share; ``used_bytes`` per device, in the region's order."""
+
+    pid: int
+    start_ticks: int
+    pid_namespace: int
+    command: str
+    used_bytes: tuple[int, ...]
+
+
+class RegionCallError(UnavailableError):
+    """A call of the region library failed; ``code`` is its error code."""
+
+    def __init__(self, path: Path, code: int) -> None:
+        self.path = path
+        self.code = code
+        text: bytes = _library().tessera_region_strerror(code)
+        what, _, remedy = text.decode().partition("; ")
+        super().__init__(f"{path}: {what}", remedy or "run tessera ps to repair what a crash left")
+
+
+class _DeviceSpec(ctypes.Structure):
+    _fields_ = (
+        ("uuid", ctypes.c_char * _UUID_SIZE),
+        ("memory_limit", ctypes.c_uint64),
+        ("memory_request", ctypes.c_uint64),
+        ("compute_limit_milli", ctypes.c_uint32),
+        ("compute_request_milli", ctypes.c_uint32),
+    )
+
+
+class _ShareSpec(ctypes.Structure):
+    _fields_ = (
+        ("share_id", ctypes.c_char * _SHARE_ID_SIZE),
+        ("device_count", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("device", _DeviceSpec * MAX_DEVICES),
+    )
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint32),
+        ("slot", ctypes.c_uint32),
+        ("start_ticks", ctypes.c_uint64),
+        ("pid_namespace", ctypes.c_uint64),
+        ("command", ctypes.c_char * 16),
+        ("used_bytes", ctypes.c_uint64 * MAX_DEVICES),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(require_library(REGION_LIBRARY)))
+    pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+    signatures = {
+        "tessera_region_create": ((text, ctypes.POINTER(_ShareSpec)), number),
+        "tessera_region_open": ((text, ctypes.POINTER(pointer)), number),
+        "tessera_region_close": ((pointer,), None),
+        "tessera_region_strerror": ((number,), text),
+        "tessera_region_reap": ((pointer,), number),
+        "tessera_region_used": ((pointer, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64)), number),
+        "tessera_region_processes": ((pointer, ctypes.POINTER(_Process), ctypes.c_size_t), number),
+        "tessera_region_set_memory_limit": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
+        "tessera_region_layout": ((text, ctypes.c_size_t), ctypes.c_size_t),
+    }
+    for name, (arguments, result) in signatures.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = result
+    return library
+
+
+def region_layout() -> str:
+    """The compiled layout, a line per field and struct: ``struct.field offset size`` and ``struct size``."""
+    size: int = _library().tessera_region_layout(None, 0)
+    text = ctypes.create_string_buffer(size + 1)
+    _library().tessera_region_layout(text, size + 1)
+    return text.value.decode()
+
+
+def create_region(path: Path, share_id: str, devices: Sequence[DeviceLimits]) -> None:
+    """Write a new region at ``path``, whole or not at all. Raises :class:`RegionCallError`."""
+    if len(devices) > MAX_DEVICES:
+        what = f"a share of {len(devices)} devices; a region holds {MAX_DEVICES} at most"
+        raise UnavailableError(what, "ask for fewer devices")
+    spec = _ShareSpec(share_id=share_id.encode(), device_count=len(devices))
+    for at, device in enumerate(devices):
+        spec.device[at] = _DeviceSpec(
+            uuid=device.uuid.encode(),
+            memory_limit=device.memory_limit,
+            memory_request=device.memory_request,
+            compute_limit_milli=device.compute_limit_milli,
+            compute_request_milli=device.compute_request_milli,
+        )
+    code: int = _library().tessera_region_create(str(path).encode(), ctypes.byref(spec))
+    if code:
+        raise RegionCallError(path, code)
+
+
+class LiveRegion:
+    """A region mapped read-write, for the supervisor of its share; a context manager."""
+
+    def __init__(self, path: Path, device_count: int) -> None:
+        self.path = path
+        self._devices = device_count
+        self._pointer = ctypes.c_void_p()
+        code: int = _library().tessera_region_open(str(path).encode(), ctypes.byref(self._pointer))
+        if code:
+            raise RegionCallError(path, code)
+
+    def __enter__(self) -> "LiveRegion":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _library().tessera_region_close(self._pointer)
+        self._pointer = ctypes.c_void_p()
+
+    def reap(self) -> int:
+        """Give back what dead processes held; how many there were."""
+        return self._counted(_library().tessera_region_reap(self._pointer))
+
+    def used_bytes(self) -> tuple[int, ...]:
+        """Bytes that the share uses of each device."""
+        used = ctypes.c_uint64()
+        amounts = []
+        for device in range(self._devices):
+            self._counted(_library().tessera_region_used(self._pointer, device, ctypes.byref(used)))
+            amounts.append(used.value)
+        return tuple(amounts)
+
+    def processes(self) -> tuple[Registered, ...]:
+        """The registered processes that live (those that died since the last :meth:`reap` included)."""
+        rows = (_Process * MAX_PROCESSES)()
+        count = self._counted(_library().tessera_region_processes(self._pointer, rows, MAX_PROCESSES))
+        return tuple(
+            Registered(
+                row.pid,
+                row.start_ticks,
+                row.pid_namespace,
+                row.command.decode(errors="replace"),
+                tuple(row.used_bytes[: self._devices]),
+            )
+            for row in rows[: min(count, MAX_PROCESSES)]
+        )
+
+    def limit_memory(self, limits: Sequence[int]) -> None:
+        """Set the limit of each device, in bytes; the next allocation of any process sees it."""
+        for device, limit in enumerate(limits):
+            self._counted(_library().tessera_region_set_memory_limit(self._pointer, device, limit))
+
+    def _counted(self, result: int) -> int:
+        if result < 0:
+            raise RegionCallError(self.path, result)
+        return result

@@ -1,0 +1,228 @@
+"""Show that each law can fail: break the code in one place, run the law, expect it to object.
+
+Usage: ``python tools/mutants.py [NAME ...]``. Each mutant is one textual change to one module and the law
+that must kill it. The change is made in a copy of the package, never in the tree. Exits 1 if a mutant lives,
+or if its text is no longer in the code (then the mutant must be renewed with the code).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LAWS = "tests/laws/test_allocator_laws.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change (``old`` becomes ``new`` in ``module``) and the law that must notice it."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    law: str
+
+
+MUTANTS = (
+    Mutant(
+        "memory off by one",
+        "allocator/fit.py",
+        "usage.memory + need.memory > snapshot.fleet.memory",
+        "usage.memory + need.memory > snapshot.fleet.memory + 1",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "memory too strict",
+        "allocator/fit.py",
+        "usage.memory + need.memory > snapshot.fleet.memory",
+        "usage.memory + need.memory >= snapshot.fleet.memory",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "slots ignored",
+        "allocator/fit.py",
+        "usage.slots >= view[0].fleet.slots",
+        "usage.slots > view[0].fleet.slots",
+        "oversubscribed",
+    ),
+    Mutant(
+        "exclusive holder ignored",
+        "allocator/fit.py",
+        "view[0].usage.exclusive > 0",
+        "view[0].usage.exclusive > 1",
+        "oversubscribed",
+    ),
+    Mutant(
+        "compute unchecked in search",
+        "allocator/search.py",
+        "need[1] <= device.compute",
+        "need[0] <= device.compute",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "init containers overlap later sidecars",
+        "core/request.py",
+        "found.append(sidecars | {container.name})",
+        'found.append(frozenset(c.name for c in containers if c.kind == "sidecar") | {container.name})',
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "one NUMA node not asked for",
+        "allocator/search.py",
+        "if not rules.one_numa or claim.count == 1:",
+        "if True:",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "distinct devices not asked for",
+        "allocator/search.py",
+        "not (rules.distinct and state.touched[j])",
+        "True",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "same device only for the first",
+        "allocator/search.py",
+        "if taken is not None:",
+        "if taken is not None and len(chosen) > 1:",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "search gives up after one choice",
+        "allocator/search.py",
+        "            chosen.pop()\n",
+        "            chosen.pop()\n            return False\n",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "alike devices too coarse",
+        "allocator/search.py",
+        "(self.devices[j], self.touched[j] > 0, used,",
+        "(self.devices[j].memory, self.touched[j] > 0,",
+        "placed_exactly_when",
+    ),
+    Mutant(
+        "release keeps the slots",
+        "core/fleet.py",
+        "self.slots[row] += sign * charge.slots",
+        "self.slots[row] += max(sign, 0) * charge.slots",
+        "releasing_undoes",
+    ),
+    Mutant(
+        "release keeps the pod's place",
+        "core/fleet.py",
+        "self.pods[row] += sign",
+        "self.pods[row] += 1",
+        "releasing_undoes",
+    ),
+    Mutant(
+        "commit loses the entry",
+        "allocator/ledger.py",
+        "self._entries[uid] = replace(entry, committed=True, expires=None)",
+        "del self._entries[uid]",
+        "rebuilt_from_the_log",
+    ),
+    Mutant(
+        "adopt books by order",
+        "allocator/ledger.py",
+        "self._book(placement, sign=1)\n        self._entries[uid] = Entry(placement, committed=True)",
+        "self._book(placement, sign=1 + (uid < max(self._entries, default='')))\n"
+        "        self._entries[uid] = Entry(placement, committed=True)",
+        "order_of_independent_events",
+    ),
+    Mutant(
+        "snapshot shares its arrays",
+        "allocator/ledger.py",
+        "self._usage, self._shared = self._usage.thawed(), False",
+        "[getattr(self._usage, n).setflags(write=True) for n in Usage.__slots__]",
+        "snapshot_does_not_change",
+    ),
+    Mutant(
+        "peak counts the sum",
+        "allocator/place.py",
+        "[max(column) for column",
+        "[sum(column) for column",
+        "charged_the_peak",
+    ),
+    Mutant(
+        "a node without a group",
+        "allocator/explain.py",
+        "np.flatnonzero(keys >= 0).tolist()",
+        "np.flatnonzero(keys >= 0).tolist()[1:]",
+        "exactly_one_reason_group",
+    ),
+)
+
+
+def run_law(package_root: Path, law: str) -> subprocess.CompletedProcess[str]:
+    """Run one law against the package copied under ``package_root``."""
+    environment = {**os.environ, "PYTHONPATH": str(package_root), "TESSERA_LAW_EXAMPLES": "200"}
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            LAWS,
+            "-x",
+            "-q",
+            "-k",
+            f"{law} and not spread" if "placed" in law else law,
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def copy_package(folder: str) -> Path:
+    """A copy of the package to break."""
+    package = Path(folder) / "tessera"
+    shutil.copytree(ROOT / "src/tessera", package, ignore=shutil.ignore_patterns("_native", "__pycache__"))
+    return package
+
+
+def survives(mutant: Mutant) -> str:
+    """Why the mutant counts as alive, or empty where the law killed it."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = copy_package(folder) / mutant.module
+        source = module.read_text(encoding="utf-8")
+        if mutant.old not in source:
+            return f"its text is no longer in {mutant.module}"
+        module.write_text(source.replace(mutant.old, mutant.new, 1), encoding="utf-8")
+        run = run_law(Path(folder), mutant.law)
+    return "" if run.returncode == 1 else f"the law exited {run.returncode}: {run.stdout[-300:]}"
+
+
+def unbroken(laws: set[str]) -> bool:
+    """Whether every law passes on the code as it is; without that a kill would say nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy_package(folder)
+        failing = [law for law in sorted(laws) if run_law(Path(folder), law).returncode]
+    print("\n".join(f"BROKEN  {law} fails on the unchanged code" for law in failing), end="")
+    return not failing
+
+
+def main(names: list[str]) -> int:
+    """Try every mutant, or those named."""
+    chosen = [m for m in MUTANTS if not names or m.name in names]
+    if not chosen or not unbroken({m.law for m in chosen}):
+        return 1
+    alive = 0
+    for mutant in chosen:
+        why = survives(mutant)
+        alive += bool(why)
+        print(f"{'ALIVE ' if why else 'killed'}  {mutant.name}  (by: {mutant.law}) {why}")
+    print(f"{len(chosen) - alive} killed, {alive} alive")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
