@@ -152,8 +152,8 @@ MUTANTS = (
     Mutant(
         "a node without a group",
         "allocator/explain.py",
-        "np.flatnonzero(keys >= 0).tolist()",
-        "np.flatnonzero(keys >= 0).tolist()[1:]",
+        "np.unique(keys[keys >= 0]).tolist()",
+        "np.unique(keys[keys >= 0]).tolist()[1:]",
         "exactly_one_reason_group",
     ),
 )

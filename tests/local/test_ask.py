@@ -32,7 +32,10 @@ def test_percent_is_a_part_of_the_device(text: str, milli: int) -> None:
     assert parse_compute(text) == milli
 
 
-@pytest.mark.parametrize("text", ["8", "0.25", "", "Gi", "-1Gi", "1e3Gi", "8Qi", "0Gi", "1Ki", "101%", "0%", "0.05%"])
+AMBIGUOUS = ("8", "0.25", "", "Gi", "-1Gi", "1e3Gi", "8Qi", "0Gi", "1Ki", "101%", "0%", "0.05%")
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
 def test_memory_that_could_mean_anything_is_refused_with_a_remedy(text: str) -> None:
     with pytest.raises(InputErrors) as caught:
         parse_memory(text)

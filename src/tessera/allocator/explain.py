@@ -33,8 +33,8 @@ def reject(snapshot: Snapshot, pod: Pod) -> Rejected:
     by_claim = [_device_reasons(snapshot, found, i) for i in range(len(found.needs))]
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     keys = _keys(snapshot, found, by_claim)
-    for row in np.flatnonzero(keys >= 0).tolist():
-        groups[("alike", int(keys[row]))].append(row)
+    for key in np.unique(keys[keys >= 0]).tolist():
+        groups[("alike", key)] = np.flatnonzero(keys == key).tolist()
     for row in np.flatnonzero(keys < 0).tolist():
         groups[("together", _together(snapshot, found, row))].append(row)
     described = [_group(snapshot, found, by_claim, key, rows) for key, rows in groups.items()]
@@ -96,7 +96,7 @@ def _together(snapshot: Snapshot, found: Prospect, row: int) -> Reason:
 def _group(
     snapshot: Snapshot, found: Prospect, by_claim: list[Ints], key: tuple[object, ...], rows: list[int]
 ) -> ReasonGroup:
-    names = tuple(snapshot.fleet.nodes[row].name for row in rows)
+    names = tuple([snapshot.fleet.node_names[row] for row in rows])
     if key[0] == "together":
         assert isinstance(key[1], Reason)
         return ReasonGroup(names, (Shortfall(key[1], len(rows)),))

@@ -40,13 +40,13 @@ def need_of(fleet: Fleet, claim: Claim) -> Need:
 
 def _memory_column(fleet: Fleet, amount: MemoryAmount) -> Ints:
     if isinstance(amount, MemoryMiB):
-        return np.broadcast_to(np.int64(amount.mib), fleet.memory.shape)
+        return np.full(len(fleet.devices), amount.mib, dtype=np.int64)
     return np.asarray(fleet.memory * amount.milli // 1000, dtype=np.int64)
 
 
 def _compute_column(fleet: Fleet, amount: ComputeAmount) -> tuple[Ints, Bools | None]:
     if isinstance(amount, ComputeMilli):
-        return np.broadcast_to(np.int64(amount.milli), fleet.compute.shape), None
+        return np.full(len(fleet.devices), amount.milli, dtype=np.int64), None
     unknown = np.asarray(fleet.tflops <= 0, dtype=np.bool_)
     if not amount.milli_tflops:
         return np.zeros_like(fleet.compute), unknown

@@ -164,6 +164,11 @@ def _placement(fleet: Fleet, found: Prospect, node_row: int, rows: Sequence[Sequ
 
 def _charges(fleet: Fleet, found: Prospect, shares: Sequence[Sequence[tuple[int, Share]]]) -> tuple[Charge, ...]:
     """What the pod takes of each device at its peak, counted per device and per quantity."""
+    if len(shares) == 1:
+        return tuple(
+            Charge(fleet.devices[row].uuid, s.memory_request, s.compute_request, 1, s.exclusive)
+            for row, s in shares[0]
+        )
     life = phases(found.pod.containers)
     sums: dict[int, list[list[int]]] = {}
     exclusive: set[int] = set()

@@ -44,6 +44,7 @@ class Fleet:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes: tuple[Node, ...] = tuple(nodes)
         self.devices: tuple[Device, ...] = tuple(d for node in nodes for d in node.devices)
+        self.node_names: tuple[str, ...] = tuple(node.name for node in self.nodes)
         self.node_row: dict[str, int] = {node.name: row for row, node in enumerate(self.nodes)}
         self.device_row: dict[str, int] = {device.uuid: row for row, device in enumerate(self.devices)}
         if len(self.node_row) != len(self.nodes) or len(self.device_row) != len(self.devices):

@@ -1,0 +1,90 @@
+# Everything is set up by the targets themselves: a virtual environment in .venv from the locked requirements,
+# and the C parts in src/tessera/_native. `make help` lists what a person would type.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The first interpreter that is new enough; override with `make PYTHON=/path/to/python3`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+PY := $(BIN)/python
+FAST := tests/core tests/policy tests/vendors tests/allocator tests/promises tests/wire tests/golden tests/house
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/ready: requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python >= 3.11 with venv is needed (Debian, Ubuntu: apt-get install python3 python3-venv)"; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PY) -m compileall -q src
+	@touch $@
+
+.PHONY: native
+native: ## build the C library and the simulated driver
+	@command -v gcc >/dev/null || { echo "gcc is needed (Debian, Ubuntu: apt-get install gcc libc6-dev)"; exit 1; }
+	@$(MAKE) --no-print-directory -C limiter all
+
+.PHONY: setup
+setup: .venv/ready native ## set everything up and nothing more
+
+.PHONY: demo
+demo: setup ## the main job: plan a cluster, then three tenants on one device
+	@$(PY) examples/demo.py
+
+.PHONY: check
+check: .venv/ready ## the inner loop: format, lint, types, layering, sizes, fast tests
+	$(BIN)/ruff format --check --quiet src tests tools bench examples
+	$(BIN)/ruff check --quiet src tests tools bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(PY) tools/sizes.py
+	TESSERA_LAW_EXAMPLES=25 $(PY) -m pytest $(FAST) tests/laws
+
+.PHONY: test-c
+test-c: .venv/ready ## the C parts under the sanitizers, and their symbols
+	$(MAKE) -C limiter test symbols
+
+.PHONY: mutants
+mutants: .venv/ready ## break the allocator in many small ways; every law must object
+	$(PY) tools/mutants.py
+
+.PHONY: test
+test: setup ## every test: pure core, C library under ASan and UBSan, end to end
+	$(BIN)/ruff format --check --quiet src tests tools bench examples
+	$(BIN)/ruff check --quiet src tests tools bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(PY) tools/sizes.py
+	$(MAKE) -C limiter test symbols
+	$(PY) tools/mutants.py
+	$(PY) -m pytest -rs tests
+
+.PHONY: bench
+bench: setup ## print the figures of this machine
+	$(PY) bench/run.py
+
+.PHONY: verify
+verify: setup ## regenerate what is generated; fails where that changes anything
+	$(PY) tools/plan_schema.py --check
+	git diff --exit-code --stat
+
+.PHONY: ci
+ci: test verify ## what continuous integration runs beside the packages that it installs
+	$(MAKE) -C limiter arm64 valgrind
+	$(MAKE) demo
+
+.PHONY: clean
+clean: ## remove what was built; keeps the environment
+	rm -rf build dist src/tessera/_native
+	$(MAKE) -C limiter clean
+
+.PHONY: lock
+lock: ## renew the locked requirements (needs uv)
+	uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11 --custom-compile-command "make lock" --extra dev pyproject.toml -o requirements/dev.txt
