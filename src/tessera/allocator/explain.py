@@ -183,6 +183,10 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def _at_most(count: int) -> str:
+    return {0: "none fits", 1: "only 1 fits"}.get(count, f"at most {count} fit")
+
+
 _SENTENCES: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
     Reason.NODE_NAME: lambda s: f"is not the node that the pod names ({s.detail})",
     Reason.NODE_SELECTOR: lambda s: f"does not carry the labels of the node selector ({s.detail})",
@@ -214,7 +218,7 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
     ),
     Reason.COMPUTE_EXHAUSTED: lambda s: f"{_plural(s.devices, 'device')} with no compute left to share",
     Reason.NUMA: lambda _: "not enough fitting devices on any one NUMA node",
-    Reason.COUNT: lambda s: f"asked for {_plural(s.asked or 0, 'device')}, at most {s.best} fit",
+    Reason.COUNT: lambda s: f"asked for {_plural(s.asked or 0, 'device')}, {_at_most(s.best or 0)}",
     Reason.COMBINATION: lambda _: "each container fits alone, but not all of them together",
     Reason.SEARCH_LIMIT: lambda _: "too many combinations of containers and devices to search",
 }
