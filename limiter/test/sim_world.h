@@ -104,11 +104,13 @@ static inline uint64_t hear(int fd)
     return word;
 }
 
-/* Ends the child with the signal, or lets it end by itself when it is 0; expects that outcome. */
+/* Ends the child with the signal, or asks it to end with the word 0; expects that outcome. (A
+ * closed pipe would not do: children forked later hold its ends too.) */
 static inline void child_end(struct child *child, int signal_number)
 {
     int status;
     if (signal_number != 0) CHECK(kill(child->pid, signal_number) == 0);
+    else tell(child->to, 0);
     close(child->to);
     CHECK(waitpid(child->pid, &status, 0) == child->pid);
     close(child->from);

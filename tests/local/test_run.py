@@ -34,16 +34,16 @@ def test_a_tenant_sees_its_share_as_the_device(world: World, tenant: Path) -> No
 
 
 def test_a_killed_tenants_memory_is_back_while_the_share_goes_on(world: World, tenant: Path) -> None:
-    script = f"{tenant} < fifo & cat > fifo; wait; exec {tenant}"
     fifo = world.state.parent / "fifo"
     os.mkfifo(fifo)
-    call = world.run("-q", "--memory", "8Gi", "--", "sh", "-c", script.replace("fifo", str(fifo)))
-    victim = int(call.say("pid"))
+    call = world.run("-q", "--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo}; exec {tenant}")
+    with fifo.open("w") as told:
+        print("pid\nalloc 8192", file=told, flush=True)
+        victim, answer = int(call.hear()), call.hear()
+        assert answer == "0"
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: world.runs()[0]["devices"][0]["memory_used_mib"] == 0, "the dead tenant's memory is free")
     assert call.say("alloc 8192") == "0"
-    os.kill(victim, signal.SIGKILL)
-    until(lambda: world.runs()[0]["devices"][0]["memory_used_mib"] == 0, "the dead tenant's memory is free again")
-    call.process.stdin.write("\n" * 4096)  # type: ignore[union-attr] -- ends cat, whose reader is gone
-    assert until(lambda: call.say("alloc 8192"), "the next tenant answers") == "0"
 
 
 def test_the_exit_code_is_the_commands(world: World) -> None:
@@ -129,8 +129,7 @@ def _source() -> str:
 def test_a_signal_is_passed_on(world: World) -> None:
     script = "trap 'echo got; exit 5' USR1; echo ready; while :; do read line; done"
     call = world.run("-q", "--memory", "1Gi", "--", "sh", "-c", script)
-    assert call.process.stdout
-    assert call.process.stdout.readline() == "ready\n"
+    assert call.hear() == "ready"
     os.kill(call.pid, signal.SIGUSR1)
     call.say("")
     assert call.process.wait() == 5
@@ -153,8 +152,7 @@ def test_left_processes_that_hold_the_share_keep_it_until_they_end(world: World,
     call = world.run("--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo} & exit 3")
     with fifo.open("w") as told:
         print("alloc 1024", file=told, flush=True)
-        assert call.process.stderr
-        until(lambda: "staying" in call.process.stderr.readline(), "it says that it stays")  # type: ignore[union-attr]
+        until(lambda: "staying" in call.hear_error(), "it says that it stays")
         (run,) = world.runs()
         assert run["devices"][0]["memory_used_mib"] == 1024
     assert call.end().code == 3
@@ -167,7 +165,7 @@ def test_ctrl_c_while_staying_ends_what_was_left(world: World, tenant: Path) -> 
     call = world.run("--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo} & exit 3")
     with fifo.open("w") as told:
         print("alloc 1024", file=told, flush=True)
-        until(lambda: "staying" in call.process.stderr.readline(), "it says that it stays")  # type: ignore[union-attr]
+        until(lambda: "staying" in call.hear_error(), "it says that it stays")
         os.kill(call.pid, signal.SIGINT)
         assert call.end().code == 3
 
@@ -193,7 +191,7 @@ def test_who_escapes_the_limit_is_stopped_and_told_the_way_past(
 def test_who_is_allowed_to_be_unlimited_is_only_warned_of(world: World, static_tenant: Path) -> None:
     call = world.run("--memory", "8Gi", "--allow-unlimited", "--", str(static_tenant))
     assert call.say("alloc 16384") == "0", "twice its share"
-    until(lambda: "warning: process" in call.process.stderr.readline(), "the warning")  # type: ignore[union-attr]
+    until(lambda: "warning: process" in call.hear_error(), "the warning")
     assert call.say("alloc 1") == "0"
     assert call.end().code == 0
 

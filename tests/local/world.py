@@ -1,8 +1,11 @@
 """``tessera`` as a process, in a state directory of its own."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,10 +41,28 @@ class Call:
     def say(self, line: str) -> str:
         """Tell the tenant something; its answer (empty when it is gone)."""
         assert self.process.stdin
-        assert self.process.stdout
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        return self.hear()
+
+    def hear(self) -> str:
+        """The next line of output; empty when there is none any more."""
+        assert self.process.stdout
+        return self._in_time(self.process.stdout.readline)
+
+    def hear_error(self) -> str:
+        """The next line of what it says about itself; empty when there is none any more."""
+        assert self.process.stderr
+        return self._in_time(self.process.stderr.readline)
+
+    def _in_time(self, read: Callable[[], str]) -> str:
+        """A line, or nothing where it would have kept us waiting: then everything that it started is killed."""
+        guard = threading.Timer(PATIENCE_SECONDS, os.killpg, (self.pid, signal.SIGKILL))
+        guard.start()
+        try:
+            return read().strip()
+        finally:
+            guard.cancel()
 
     def end(self) -> "Ended":
         """Close the input and wait."""

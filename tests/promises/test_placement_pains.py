@@ -4,6 +4,7 @@ Each test is named after the promise; the thread in which users reported the bre
 """
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -144,6 +145,15 @@ def test_two_pods_with_a_device_only_in_an_init_container_each_get_their_own_lim
         for m in (3000, 5000)
     ]
     assert [p.grants["i"][0].share.memory_limit for p in placed] == [3000, 5000]
+
+
+def test_a_pod_with_two_kinds_of_device_gives_each_container_its_own_kind():  # HAMi#2335
+    devices = [a_device("gpu", index=0), a_device("xpu", index=1, vendor="kunlun")]
+    wanted = {"c0": "nvidia", "c1": "kunlun"}
+    claims = [replace(a_claim(a_share(1000, 100), containers=c), vendor=v) for c, v in wanted.items()]
+    for order in (claims, claims[::-1]):
+        placement = put(Ledger(a_fleet(a_node("a", devices))), a_pod(*order))
+        assert {c: [g.uuid for g in gs] for c, gs in placement.grants.items()} == {"c0": ["gpu"], "c1": ["xpu"]}
 
 
 def test_two_containers_of_one_pod_can_share_one_card():  # NDP#1690

@@ -46,9 +46,9 @@ def test_scalars_mean_what_they_mean_in_kubernetes():
     ]
 
 
-def test_a_merge_gives_way_to_the_mappings_own_keys():
-    text = "x: &x {a: 1, b: 2}\ny: &y {b: 7, c: 8}\nz:\n  b: 3\n  <<: [*x, *y]\n"
-    assert raws(text)[0]["z"] == {"b": 3, "a": 1, "c": 8}
+def test_a_merge_gives_way_to_the_mappings_own_keys_and_to_earlier_merges():
+    text = "x: &x {a: 1, b: 2, d: 1}\ny: &y {b: 7, c: 8, d: 2}\nz:\n  b: 3\n  <<: [*x, *y]\n"
+    assert raws(text)[0]["z"] == {"b": 3, "a": 1, "c": 8, "d": 1}
 
 
 def test_aliases_are_shared_and_not_copied():

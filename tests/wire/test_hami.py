@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference
 from tessera.core.share import ComputeMilli, MemoryFraction, MemoryMiB, ShareSpec
+from tessera.vendors.registry import VENDORS
+from tessera.wire.dialects import hami
 from wire.objects import claim, container, errors, planned, pod, read, request, served, warnings
 
 WHOLE = ShareSpec(
@@ -45,6 +49,12 @@ def test_all_of_the_memory_with_cores_is_no_whole_card():
 
 def test_gpumem_is_mib_per_card():
     assert share_of(gpu=2, gpumem=3000).memory_request == MemoryMiB(3000)
+
+
+def test_a_vendor_may_count_memory_in_larger_units(monkeypatch):
+    rows = tuple(replace(vendor, hami=replace(vendor.hami, memory_factor=256)) for vendor in VENDORS)
+    monkeypatch.setattr(hami, "VENDORS", rows)
+    assert share_of(gpumem=3).memory_request == MemoryMiB(768)
 
 
 def test_percent_is_of_each_card():

@@ -111,6 +111,13 @@ def test_pods_of_equal_content_come_to_the_same_whatever_was_read_before():
     assert list(together) == alone
 
 
+def test_pods_that_differ_beside_their_containers_only_are_not_taken_for_each_other():
+    plain = pod(container(), name="a")
+    over = pod(container(), name="b", overhead={"cpu": 1})
+    whole = pod(container(), name="c", resources={"requests": {"cpu": 2}})
+    assert [p.pod.cpu_milli for p in read(plain, over, whole).pods] == [0, 1000, 2000]
+
+
 def test_an_integer_and_a_boolean_of_equal_value_are_not_taken_for_each_other():
     one, true = (
         pod(container(limits={"tessera.dev/gpu": 1}), name="a"),

@@ -46,6 +46,10 @@ def test_memory_percent_is_a_fraction_of_whatever_device_it_lands_on():
     assert claim(pod(gpu({"memory-percent": 25}))).share.memory_request == MemoryFraction(250)
 
 
+def test_all_of_the_compute_can_be_asked_for():
+    assert claim(pod(gpu({"compute": 100, "memory": "1Gi"}))).share.compute_request == FREE
+
+
 def test_request_and_limit_may_differ_and_a_missing_one_takes_the_other():
     share = claim(pod(gpu({"memory": "8Gi", "compute": 50}, {"memory": "4Gi"}))).share
     assert (share.memory_request, share.memory_limit) == (MemoryMiB(4096), MemoryMiB(8192))

@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule
 from tessera.core.share import ComputeMilli, ComputeTflops, MemoryFraction, MemoryMiB, ShareSpec
+from tessera.wire.manifests import read_manifests
 from wire.objects import claim, container, errors, planned, pod, read, request, served, warnings
 
 TF = "tensor-fusion.ai/"
@@ -260,6 +263,15 @@ def test_native_limits_of_several_containers_split_the_gpus():
     assert [(c.containers, c.count) for c in request(base(*two)).claims] == [(("a",), 1), (("b",), 2)]
 
 
+def test_named_containers_hold_the_gpus_of_native_limits_jointly():
+    two = (container("a", limits={"nvidia.com/gpu": 1}), container("b", limits={"nvidia.com/gpu": 2}))
+    assert claim(base(*two, inject_container="a,b")).containers == ("a", "b")
+
+
+def test_a_native_limit_of_zero_counts_nothing():
+    assert claim(base(container(limits={"nvidia.com/gpu": 0}))).count == 1
+
+
 def test_the_container_with_the_native_limit_holds_the_gpu():
     two = (container("a"), container("b", limits={"nvidia.com/gpu": 1}))
     assert claim(base(*two)).containers == ("b",)
@@ -318,6 +330,20 @@ def test_percent_of_the_pod_hides_tflops_of_the_profile():
 
 def test_a_profile_that_is_not_there_is_a_problem():
     assert "not in the input" in errors(asking(workload_profile="prof", vram_request="1Gi"))[0]
+
+
+def test_a_profile_of_the_pods_own_file_goes_before_that_of_another():
+    def listed(*objects):
+        return json.dumps({"kind": "List", "items": objects})
+
+    def memory(*texts):
+        pods = read_manifests([(f"f{n}", text) for n, text in enumerate(texts)]).pods
+        return [p.pod.request.claims[0].share.memory_request.mib for p in pods]
+
+    one, two = ({"resources": {"requests": {"vram": size}}} for size in ("1Gi", "2Gi"))
+    asker = asking(workload_profile="prof")
+    assert memory(listed(profile(**one)), listed(asker, profile(**two))) == [2048]
+    assert memory(listed(profile(**one)), listed(asker)) == [1024]
 
 
 def test_a_profile_of_another_namespace_is_not_the_pods():

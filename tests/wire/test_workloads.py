@@ -131,6 +131,11 @@ def test_containers_keep_their_order_and_kind():
     )
 
 
+def test_a_restart_policy_makes_no_sidecar_of_an_app_container():
+    found = planned(pod(container("a", restartPolicy="Always"))).pod
+    assert found.containers == (Container("a", ContainerKind.APP),)
+
+
 def peak(*objects):
     found = planned(*objects).pod
     return found.cpu_milli, found.memory_mib

@@ -54,7 +54,7 @@ def _node_reasons(snapshot: Snapshot, pod: Pod) -> Ints:
 def _device_reasons(snapshot: Snapshot, found: Prospect, claim: int) -> Ints:
     """The code of the first failing check of each device for one claim, 0 where it fits."""
     codes = np.zeros(len(snapshot.fleet.devices), dtype=np.int64)
-    for reason, mask in failing(snapshot, found.needs[claim], found.request.constraints):
+    for reason, mask in failing(snapshot, found.needs[claim], found.rules[claim]):
         codes[mask & (codes == 0)] = _CODE[reason]
     return codes
 

@@ -6,7 +6,7 @@ Step 4 is exact, so a pod is placed exactly when some legal placement exists. De
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tessera.allocator.fit import Need, fitting, need_of, open_nodes
 from tessera.allocator.search import LocalClaim, LocalDevice, Rules, SearchLimit, search
 from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
 from tessera.core.placement import Charge, Grant, Placed, Placement
-from tessera.core.request import Claim, Pod, Request, phases
+from tessera.core.request import Claim, Constraints, Pod, Request, phases
 from tessera.core.share import Share, resolve
 from tessera.policy.rank import Policy, order_devices, rank_nodes
 
@@ -26,6 +26,7 @@ class Prospect:
     pod: Pod
     request: Request
     needs: tuple[Need, ...]
+    rules: tuple[Constraints, ...]
     fits: tuple[Bools, ...]
     counts: tuple[Ints, ...]
     open: Bools
@@ -39,13 +40,18 @@ def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
         raise ValueError(f"pod {pod.key} asks for no accelerator")
     fleet = snapshot.fleet
     needs = tuple(need_of(fleet, claim) for claim in request.claims)
-    fits = tuple(fitting(snapshot, need, request.constraints) for need in needs)
+    rules = tuple(_rules_of(claim, request.constraints) for claim in request.claims)
+    fits = tuple(fitting(snapshot, need, rule) for need, rule in zip(needs, rules, strict=True))
     counts = tuple(fleet.per_node(fit) for fit in fits)
     open_ = open_nodes(snapshot, pod)
     hosts = open_.copy()
     for claim, count in zip(request.claims, counts, strict=True):
         hosts &= count >= claim.count
-    return Prospect(pod, request, needs, fits, counts, open_, hosts)
+    return Prospect(pod, request, needs, rules, fits, counts, open_, hosts)
+
+
+def _rules_of(claim: Claim, constraints: Constraints) -> Constraints:
+    return constraints if claim.vendor is None else replace(constraints, vendor=claim.vendor)
 
 
 def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:

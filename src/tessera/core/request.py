@@ -33,11 +33,15 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``count`` distinct devices, each with one ``share``, held jointly by ``containers`` (counted once)."""
+    """``count`` distinct devices, each with one ``share``, held jointly by ``containers`` (counted once).
+
+    ``vendor`` narrows this claim alone, for pods whose containers use devices of different vendors.
+    """
 
     containers: tuple[str, ...]
     count: int
     share: ShareSpec
+    vendor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,37 @@
+"""The fleet's identities and the immutability of snapshots."""
+
+import numpy as np
+import pytest
+
+from builders import a_device, a_fleet, a_node
+from tessera.core.fleet import Usage
+from tessera.core.placement import Charge
+
+
+def test_two_devices_with_one_uuid_are_no_fleet():
+    with pytest.raises(ValueError, match="unique"):
+        a_fleet(a_node("a", [a_device("g")]), a_node("b", [a_device("g")]))
+
+
+def test_two_nodes_with_one_name_are_no_fleet():
+    with pytest.raises(ValueError, match="unique"):
+        a_fleet(a_node("a", 0), a_node("a", 0))
+
+
+def test_sums_over_nodes_count_nodes_without_devices_as_nothing():
+    fleet = a_fleet(a_node("a", 0), a_node("b", 2, 100), a_node("c", 0), a_node("d", 1, 7), a_node("e", 0))
+    assert fleet.per_node(fleet.memory).tolist() == [0, 200, 0, 7, 0]
+
+
+def test_a_frozen_usage_refuses_to_change():
+    fleet = a_fleet(a_node("a", 1))
+    frozen = Usage.nothing(fleet).frozen()
+    with pytest.raises(ValueError, match="read-only"):
+        frozen.book(fleet, [Charge("a-0", 1, 1, 1, exclusive=False)], sign=1)
+
+
+def test_charges_on_devices_that_are_gone_touch_nothing():
+    fleet = a_fleet(a_node("a", 1))
+    usage = Usage.nothing(fleet)
+    usage.book(fleet, [Charge("gone", 5, 5, 5, exclusive=True)], sign=1)
+    assert not any(np.any(getattr(usage, name)) for name in Usage.__slots__)
