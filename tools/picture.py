@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {terminal_width} {terminal_height}">
 <style>{styles} .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace;
 font-size: {char_height}px; line-height: {line_height}px; }}</style>
-<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
-</clipPath>{lines}</defs>
+<defs><clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>{lines}</defs>
 <rect width="100%" height="100%" rx="8" fill="#10141a"/>
 <g transform="translate(12, 8)">{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g></svg>
 """
@@ -28,13 +28,8 @@ font-size: {char_height}px; line-height: {line_height}px; }}</style>
 
 def shown(arguments: list[str]) -> str:
     """A prompt with the command, and what it printed."""
-    run = subprocess.run(
-        [str(Path(sys.executable).with_name("tessera")), *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [str(Path(sys.executable).with_name("tessera")), *arguments]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return f"$ tessera {' '.join(arguments)}\n{run.stderr}{run.stdout}"
 
 
