@@ -1,7 +1,8 @@
 """How long `tessera run` takes until COMMAND starts: median and worst of warm runs, in milliseconds.
 
-From just before the exec of `tessera run` to what `date` reports as its first act, on the simulated driver
-(a real one adds its own nvmlInit). The simulated machine, the ledger and the byte code exist before the first run that counts.
+From just before the exec of `tessera run` to what `date` reports as its first act, on the simulated driver (a
+real one adds its own nvmlInit). The simulated machine, the ledger and the byte code exist before the first run
+that counts.
 
     python bench/run_overhead.py [RUNS]
 """

@@ -3,11 +3,13 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
-from local.world import TESSERA, World, until
+from local.world import TESSERA, Call, World, until
 from tessera.runtime.proc import command_of, identity_of
 
 OUT_OF_MEMORY = "2"
@@ -146,28 +148,50 @@ def test_the_share_outlives_the_command_while_what_it_left_holds_memory(world: W
     assert world.runs() == []
 
 
-def test_left_processes_that_hold_the_share_keep_it_until_they_end(world: World, tenant: Path) -> None:
+@pytest.fixture
+def left(world: World, tenant: Path) -> Iterator[tuple[Call, TextIO]]:
+    """A run whose command left a tenant with 1 GiB behind, and what that tenant is told by."""
     fifo = world.state.parent / "fifo"
     os.mkfifo(fifo)
-    call = world.run("--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo} & exit 3")
+    call = world.run("--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo} & read line; exit 3")
     with fifo.open("w") as told:
         print("alloc 1024", file=told, flush=True)
+        assert call.hear() == "0"
+        assert call.process.stdin
+        print(file=call.process.stdin, flush=True)
         until(lambda: "staying" in call.hear_error(), "it says that it stays")
-        (run,) = world.runs()
-        assert run["devices"][0]["memory_used_mib"] == 1024
+        yield call, told
+
+
+def test_left_processes_that_hold_the_share_keep_it_until_they_end(
+    world: World, left: tuple[Call, TextIO]
+) -> None:
+    call, told = left
+    (run,) = world.runs()
+    assert run["devices"][0]["memory_used_mib"] == 1024
+    told.close()
     assert call.end().code == 3
     assert world.runs() == []
 
 
-def test_ctrl_c_while_staying_ends_what_was_left(world: World, tenant: Path) -> None:
+def test_ctrl_c_while_staying_ends_what_was_left(left: tuple[Call, TextIO]) -> None:
+    call, _ = left
+    os.kill(call.pid, signal.SIGINT)
+    assert call.end().code == 3
+
+
+def test_who_was_left_without_anything_gets_nothing_afterwards(world: World, tenant: Path) -> None:
     fifo = world.state.parent / "fifo"
     os.mkfifo(fifo)
-    call = world.run("--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo} & exit 3")
+    call = world.run("-q", "--memory", "8Gi", "--", "sh", "-c", f"{tenant} < {fifo} & read line")
     with fifo.open("w") as told:
-        print("alloc 1024", file=told, flush=True)
-        until(lambda: "staying" in call.hear_error(), "it says that it stays")
-        os.kill(call.pid, signal.SIGINT)
-        assert call.end().code == 3
+        print("pid", file=told, flush=True)
+        assert call.hear().isdigit(), "it runs, and has not touched the device"
+        assert call.process.stdin
+        print(file=call.process.stdin, flush=True)
+        assert call.process.wait() == 0
+        print("alloc 1", file=told, flush=True)
+        assert call.hear() not in ("", "0")
 
 
 @pytest.mark.parametrize("how", ["static", "env -u"])

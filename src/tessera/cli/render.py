@@ -5,6 +5,7 @@ Drawn without rich on purpose: thousands of rows must take milliseconds, and a p
 terminal gets.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -62,7 +63,8 @@ def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
 
 
 def _pod_lines(pods: Sequence[PodEntry], *, wide: bool) -> Iterator[str]:
-    rows = [_cells(pod) for pod in pods]
+    twice = {key for key, count in Counter(map(_key, pods)).items() if count > 1}
+    rows = [_cells(pod, name_the_file=_key(pod) in twice) for pod in pods]
     widths = [max(map(len, column)) for column in zip(_HEADER, *rows, strict=True)]
     yield click.style(_aligned(_HEADER, widths), bold=True)
     for pod, row in zip(pods, rows, strict=True):
@@ -73,9 +75,14 @@ def _pod_lines(pods: Sequence[PodEntry], *, wide: bool) -> Iterator[str]:
             yield from _container_lines(pod)
 
 
-def _cells(pod: PodEntry) -> tuple[str, ...]:
+def _key(pod: PodEntry) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _cells(pod: PodEntry, *, name_the_file: bool) -> tuple[str, ...]:
+    """A pod's row; its file stands behind the name where two files have a pod of that name."""
     return (
-        f"{pod.namespace}/{pod.name}",
+        f"{_key(pod)} ({pod.source.rpartition('/')[2]})" if name_the_file else _key(pod),
         pod.dialect or "-",
         _WORD[pod.outcome],
         pod.node or "-",
@@ -170,7 +177,8 @@ def _skipped(plan: Plan) -> Iterator[str]:
     """Skipped objects, those of one kind and one cause on one line."""
     alike: dict[tuple[str, str], list[str]] = {}
     for entry in plan.skipped:
-        alike.setdefault((entry.kind, entry.why), []).append(entry.name)
+        kind, name = entry.kind or "(no kind)", entry.name or entry.source.rpartition("/")[2]
+        alike.setdefault((kind, entry.why), []).append(name)
     for (kind, why), names in alike.items():
         more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
         yield f"  {kind} {', '.join(names[:_NAMES_SHOWN])}{more}: {why}"

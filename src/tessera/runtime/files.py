@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tessera.core.errors import Problem
+from tessera.core.device import Node
+from tessera.core.errors import Problem, UnavailableError
+from tessera.core.units import BYTES_PER_MIB
 from tessera.wire import openb
 from tessera.wire.fleetfile import FleetInput, is_shorthand, read_fleet, read_shorthand
 
@@ -74,11 +76,17 @@ def load_fleet(fleet: str) -> FleetInput:
 
 
 def _this_machine() -> FleetInput:
+    """This machine as a node with nothing on it: its devices, processors and memory."""
     # Imported here because it is the one way to name a fleet that needs a driver's library.
-    from tessera.core.device import Node  # noqa: PLC0415
     from tessera.runtime.nvml import discover  # noqa: PLC0415
 
-    return FleetInput((Node(os.uname().nodename, discover()),))
+    try:
+        devices = discover()
+    except UnavailableError as error:
+        raise UnavailableError(error.what, "name a fleet file, or one in short such as 8xT4") from error
+    memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // BYTES_PER_MIB
+    cpu_milli = len(os.sched_getaffinity(0)) * 1000
+    return FleetInput((Node(os.uname().nodename, devices, cpu_milli=cpu_milli, memory_mib=memory_mib),))
 
 
 def _files(paths: Sequence[str], problems: list[Problem]) -> Iterator[str]:
