@@ -10,7 +10,8 @@ SIM_FLAGS := -std=c11 -D_GNU_SOURCE -fPIC -Wall -Wextra -Werror -fvisibility=hid
 SIM_LDFLAGS := -shared -pthread -Wl,-Bsymbolic -Wl,-z,defs
 
 SIM_SHARED := clock description machine owner trace
-SIM_CUDA := $(SIM_SHARED) array block context copy device driver graph launch memory pool resolve stream stubs vmm
+SIM_CUDA := $(SIM_SHARED) array block capture context copy device driver graph launch memory pool resolve stream \
+    stubs vmm
 SIM_NVML := $(SIM_SHARED) nvml nvml_process nvml_stubs
 SIM_HEADERS := $(wildcard sim/*.h sim/*.def abi/*.h abi/*.def)
 
@@ -25,11 +26,11 @@ $(OBJ)/sim/%.o: sim/%.c $(SIM_HEADERS) sim.mk
 
 $(OUT)/sim/libcuda.so.1: $(SIM_CUDA:%=$(OBJ)/sim/%.o)
 	@mkdir -p $(@D)
-	$(CC) $(SIM_CFLAGS) $(SIM_LDFLAGS) -Wl,-soname,libcuda.so.1 $^ -o $@
+	$(CC) $(SIM_CFLAGS) $(SIM_LDFLAGS) -Wl,-soname,libcuda.so.1 $^ -o $@.new && mv $@.new $@
 
 $(OUT)/sim/libnvidia-ml.so.1: $(SIM_NVML:%=$(OBJ)/sim/%.o)
 	@mkdir -p $(@D)
-	$(CC) $(SIM_CFLAGS) $(SIM_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 $^ -o $@
+	$(CC) $(SIM_CFLAGS) $(SIM_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 $^ -o $@.new && mv $@.new $@
 
 # One relocatable object: an archive of several would leave weak stubs where a strong
 # definition sits in a member that nothing else pulls in.
@@ -44,10 +45,23 @@ $(OUT)/sim/libcuda_sim.a: $(SIM_CUDA:%=$(OBJ)/sim/%.o)
 SIM_ASAN := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SIM_TESTS := $(basename $(notdir $(wildcard test/test_sim_*.c)))
 
-sim-asan: ## the same libraries under ASan and UBSan, in build/asan
-	$(MAKE) -f sim.mk sim OUT=build/asan OBJ=build/asan/obj SIM_CFLAGS='$(SIM_ASAN)'
+SIM_ASAN_LIBS := build/asan/sim/libcuda.so.1 build/asan/sim/libnvidia-ml.so.1
 
-build/asan/test_sim_%: test/test_sim_%.c test/check.h test/sim_world.h $(SIM_HEADERS) sim-asan
+sim-asan: $(SIM_ASAN_LIBS) ## the same libraries under ASan and UBSan, in build/asan
+
+build/asan/obj/sim/%.o: sim/%.c $(SIM_HEADERS) sim.mk
+	@mkdir -p $(@D)
+	$(CC) $(SIM_FLAGS) $(SIM_ASAN) -c $< -o $@
+
+build/asan/sim/libcuda.so.1: $(SIM_CUDA:%=build/asan/obj/sim/%.o)
+	@mkdir -p $(@D)
+	$(CC) $(SIM_ASAN) $(SIM_LDFLAGS) -Wl,-soname,libcuda.so.1 $^ -o $@.new && mv $@.new $@
+
+build/asan/sim/libnvidia-ml.so.1: $(SIM_NVML:%=build/asan/obj/sim/%.o)
+	@mkdir -p $(@D)
+	$(CC) $(SIM_ASAN) $(SIM_LDFLAGS) -Wl,-soname,libnvidia-ml.so.1 $^ -o $@.new && mv $@.new $@
+
+build/asan/test_sim_%: test/test_sim_%.c test/check.h test/sim_world.h $(SIM_HEADERS) $(SIM_ASAN_LIBS)
 	$(CC) $(SIM_FLAGS) $(SIM_ASAN) $< -o $@ -Lbuild/asan/sim -l:libcuda.so.1 -l:libnvidia-ml.so.1 \
 	    -Wl,-rpath,'$$ORIGIN/sim' -ldl
 

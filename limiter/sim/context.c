@@ -88,6 +88,7 @@ static void die(CUcontext context)
 {
     uint32_t *live = &sim_machine->owner[sim_self].contexts[context->row];
     sim_blocks_of_context_free(context);
+    sim_arrays_of_context_free(context);
     context->live = false;
     context->references = 0;
     for (CUstream stream = context->streams; stream != NULL; stream = stream->next)

@@ -89,6 +89,8 @@ static void forget_parent(void)
 {
     sim_handles_forget();
     sim_pools_forget();
+    sim_graphs_forget();
+    sim_arrays_forget();
     sim_blocks_forget();
     sim_streams_forget();
     sim_contexts_forget();

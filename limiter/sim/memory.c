@@ -103,6 +103,10 @@ void sim_block_free(struct sim_block *block)
         sim_pool_free_block(block, NULL);
         return;
     }
+    if (block->kind == SIM_BLOCK_GRAPH) {
+        sim_graph_free_block(block);
+        return;
+    }
     if (block->charge != 0) sim_give(block->charge);
     if (block->kind == SIM_BLOCK_MANAGED) munmap((void *)(uintptr_t)block->base, block->bytes);
     if (block->kind == SIM_BLOCK_HOST && block->flags == 0) free((void *)(uintptr_t)block->base);
@@ -120,10 +124,12 @@ void sim_blocks_of_context_free(CUcontext context)
     sim_block_each(free_if_of, context);
 }
 
-static bool is_freeable(const struct sim_block *block, CUdeviceptr address)
+/* Graph memory can be freed while a launch holds it (flags), not before and not twice. */
+bool sim_is_freeable(const struct sim_block *block, CUdeviceptr address)
 {
-    return block != NULL && block->base == address &&
-           (block->kind == SIM_BLOCK_LINEAR || block->kind == SIM_BLOCK_MANAGED || block->kind == SIM_BLOCK_POOL);
+    if (block == NULL || block->base != address) return false;
+    if (block->kind == SIM_BLOCK_GRAPH) return block->flags != 0;
+    return block->kind == SIM_BLOCK_LINEAR || block->kind == SIM_BLOCK_MANAGED || block->kind == SIM_BLOCK_POOL;
 }
 
 SIM_API cuMemFree_v2(CUdeviceptr address)
@@ -135,12 +141,12 @@ SIM_API cuMemFree_v2(CUdeviceptr address)
     if (address == 0) return CUDA_SUCCESS;
     sim_lock();
     struct sim_block *block = sim_block_find(address);
-    if (!is_freeable(block, address)) {
+    if (!sim_is_freeable(block, address)) {
         sim_unlock();
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* A free waits for the work that may still use the memory. */
-    int row = block->context->row;
+    int row = (block->context == NULL ? context : block->context)->row;
     uint64_t tail = sim_clock_tail(row);
     if (!sim_clock_reached(row, tail)) {
         sim_unlock();
@@ -148,7 +154,7 @@ SIM_API cuMemFree_v2(CUdeviceptr address)
         sim_lock();
         block = sim_block_find(address);
     }
-    bool still = is_freeable(block, address); /* another thread may have freed it meanwhile */
+    bool still = sim_is_freeable(block, address); /* another thread may have freed it meanwhile */
     if (still) sim_block_free(block);
     sim_unlock();
     return still ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

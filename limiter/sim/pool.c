@@ -256,8 +256,7 @@ static CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (address == 0) return CUDA_SUCCESS;
     sim_lock();
     struct sim_block *block = sim_block_find(address);
-    bool ours = block != NULL && block->base == address &&
-                (block->kind == SIM_BLOCK_POOL || block->kind == SIM_BLOCK_LINEAR);
+    bool ours = sim_is_freeable(block, address);
     if (ours && block->kind == SIM_BLOCK_POOL) sim_pool_free_block(block, stream);
     else if (ours) sim_block_free(block);
     sim_unlock();

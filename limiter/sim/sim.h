@@ -118,6 +118,8 @@ void sim_block_drop(struct sim_block *block);
 void sim_block_each(void (*fn)(struct sim_block *block, void *with), void *with);
 void sim_blocks_forget(void); /* after fork */
 
+/* May cuMemFree have the block at this address? */
+bool sim_is_freeable(const struct sim_block *block, CUdeviceptr address);
 /* Frees whatever the block holds, then the block. */
 void sim_block_free(struct sim_block *block);
 
@@ -163,8 +165,16 @@ void sim_pools_forget(void);
 bool sim_range_is_mapped(const struct sim_block *range, CUdeviceptr address, uint64_t bytes);
 void sim_handles_forget(void);
 
-/* Work of a captured or built graph: called by launches while the stream captures. */
-void sim_capture_kernel(CUstream stream, uint64_t ns);
+void sim_arrays_of_context_free(CUcontext context);
+void sim_arrays_forget(void);
+void sim_graphs_forget(void);
+/* The memory of a graph's allocation goes back to the graph reserve; the address stays. */
+void sim_graph_free_block(struct sim_block *block);
+
+CUgraph sim_graph_new(void);
+void sim_graph_drop(CUgraph graph); /* with the lock held */
+/* A kernel node of ns, as a launch on a capturing stream makes it. */
+void sim_graph_kernel(CUgraph graph, uint64_t ns);
 
 /* -- time --------------------------------------------------------------------------------- */
 

@@ -64,7 +64,7 @@ CUresult sim_enqueue(CUstream stream, uint64_t ns)
 {
     int row = stream->context->row;
     if (stream->capture != NULL) {
-        sim_capture_kernel(stream, ns);
+        sim_graph_kernel(stream->capture, ns);
         return CUDA_SUCCESS;
     }
     sim_lock();

@@ -51,10 +51,9 @@ LIM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device
         return result;
     }
     struct record record = {.key = (uint64_t)device, .context = (uint64_t)(uintptr_t)*context, .class = RECORD_CONTEXT};
-    struct record old;
     lim_lock(process);
     if (lim_ledger_reserve(&process->ledger, 1)) {
-        lim_ledger_insert(&process->ledger, &record, &old);
+        lim_ledger_insert(&process->ledger, &record, NULL);
     }
     lim_unlock(process);
     return result;

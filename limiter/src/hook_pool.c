@@ -176,13 +176,12 @@ static bool learn_pool(struct lim_process *process, CUmemoryPool handle, int dev
                             .class = RECORD_POOL,
                             .device = (uint8_t)(device < 0 ? 0 : device),
                             .uncounted = device < 0};
-    struct record old;
     bool known = true;
     lim_lock(process);
     if (lim_ledger_find(&process->ledger, record.key, RECORD_POOL) == NULL) {
         known = lim_ledger_reserve(&process->ledger, 1);
         if (known) {
-            lim_ledger_insert(&process->ledger, &record, &old);
+            lim_ledger_insert(&process->ledger, &record, NULL);
             if (device >= 0) {
                 list_pool(process, record.key);
             }

@@ -29,24 +29,18 @@ static void show_vmm_memory(struct lim_process *process, uint32_t device, uint64
     word_store(shown, word_load(shown) + change);
 }
 
-static void insert(struct lim_process *process, const struct record *record)
-{
-    struct record old;
-    lim_ledger_insert(&process->ledger, record, &old);
-}
-
 /* One more reference by `handle` to an allocation. Lock held; one record reserved, used or given back. */
 static void refer(struct lim_process *process, uint64_t handle, struct record *allocation)
 {
     struct record *known = lim_ledger_find(&process->ledger, handle, RECORD_HANDLE);
     allocation->refs++;
     if (known != NULL && known->link == allocation->key) {
-        known->refs++;
+        known->uses++;
         lim_ledger_unreserve(&process->ledger, 1);
         return;
     }
-    struct record record = {.key = handle, .link = allocation->key, .refs = 1, .class = RECORD_HANDLE};
-    insert(process, &record); /* may move records: `allocation` is not used after this */
+    struct record record = {.key = handle, .link = allocation->key, .uses = 1, .class = RECORD_HANDLE};
+    lim_ledger_insert(&process->ledger, &record, NULL); /* may move records: `allocation` is not used after this */
 }
 
 /* Ends an allocation that nothing refers to. Lock held. */
@@ -72,11 +66,10 @@ static void record_allocation(struct lim_process *process, uint64_t handle, int 
                             .granules = granules,
                             .class = RECORD_ALLOCATION,
                             .device = (uint8_t)(device < 0 ? 0 : device)};
-    struct record old;
     if (granules > 0) {
         show_vmm_memory(process, record.device, granules);
     }
-    refer(process, handle, lim_ledger_insert(&process->ledger, &record, &old));
+    refer(process, handle, lim_ledger_insert(&process->ledger, &record, NULL));
     lim_unlock(process);
 }
 
@@ -178,7 +171,7 @@ static uint64_t withdraw_handle(struct lim_process *process, uint64_t handle)
     struct record *record = lim_ledger_find(&process->ledger, handle, RECORD_HANDLE);
     if (record != NULL) {
         number = record->link;
-        if (--record->refs == 0) {
+        if (--record->uses == 0) {
             lim_ledger_remove(&process->ledger, record);
         }
         lim_ledger_reserve(&process->ledger, 1); /* for its return; the table has this much room even if it must grow */
@@ -260,7 +253,7 @@ LIM_EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemG
     if (allocation != NULL) {
         allocation->maps++;
         struct record mapping = {.key = ptr, .size = size, .link = allocation->key, .class = RECORD_MAPPING};
-        insert(process, &mapping);
+        lim_ledger_insert(&process->ledger, &mapping, NULL);
     } else {
         lim_ledger_unreserve(&process->ledger, 1);
     }

@@ -1,6 +1,6 @@
 /* DESIGN
  *
- * Open addressing with linear probing, at most three quarters full, a record per cache line. Removal shifts the rest
+ * Open addressing with linear probing, at most three quarters full, two records per cache line. Removal shifts the rest
  * of the run back instead of leaving tombstones, so speed depends on what is held now, not on history: 4,096 held
  * allocations cost what one does. Room is reserved before the driver is asked, as an allocation that we could not
  * write down would be one that nobody counts.
@@ -11,7 +11,7 @@
 
 #define FIRST_CAPACITY 1024u
 
-_Static_assert(sizeof(struct record) == 64, "a record is one cache line");
+_Static_assert(sizeof(struct record) == 32, "a record is half a cache line");
 
 static size_t home(const struct ledger *ledger, uint64_t key, uint8_t class)
 {
@@ -72,7 +72,9 @@ void lim_ledger_unreserve(struct ledger *ledger, size_t count)
 struct record *lim_ledger_insert(struct ledger *ledger, const struct record *record, struct record *old)
 {
     struct record *at = probe(ledger, record->key, record->class);
-    *old = *at;
+    if (old != NULL) {
+        *old = *at;
+    }
     ledger->reserved--;
     ledger->count += at->class == RECORD_NONE;
     *at = *record;

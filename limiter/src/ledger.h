@@ -22,14 +22,23 @@ enum record_class {
 
 struct record {
     uint64_t key;
-    uint64_t context;  /* LINEAR: what it is freed with; CONTEXT: the primary context */
-    uint64_t granules; /* LINEAR, ASYNC: its size; POOL, ALLOCATION: charged */
-    uint64_t link;     /* ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation */
-    uint64_t size;     /* MAPPING: bytes */
-    uint32_t refs;     /* HANDLE: of this value; ALLOCATION: of all its handles */
-    uint32_t maps;     /* ALLOCATION */
-    uint32_t readings; /* POOL: readings of its gauge begun */
-    uint32_t applied;  /* POOL: number of the last reading applied */
+    union {
+        uint64_t context; /* LINEAR: what it is freed with; CONTEXT: the primary context */
+        uint64_t link;    /* ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation */
+        struct {          /* ALLOCATION */
+            uint32_t refs; /* by all its handles */
+            uint32_t maps;
+        };
+        struct {               /* POOL */
+            uint32_t readings; /* of its gauge, begun */
+            uint32_t applied;  /* number of the last one applied */
+        };
+    };
+    union {
+        uint64_t granules; /* LINEAR, ASYNC: its size; POOL, ALLOCATION: charged */
+        uint64_t size;     /* MAPPING: bytes */
+        uint64_t uses;     /* HANDLE: how often this value was given */
+    };
     uint8_t class;
     uint8_t device;    /* index in the region */
     uint8_t uncounted; /* POOL: backs no device memory of ours */
@@ -50,7 +59,7 @@ bool lim_ledger_reserve(struct ledger *ledger, size_t count);
 void lim_ledger_unreserve(struct ledger *ledger, size_t count);
 
 /* Inserts into reserved room. A record with the same key and class is replaced: its memory is gone, or the driver
- * would not have given the key again. Returns the record that was replaced through `old`; old->class NONE if none. */
+ * would not have given the key again. `old`, unless NULL, receives what was replaced, class NONE if nothing was. */
 struct record *lim_ledger_insert(struct ledger *ledger, const struct record *record, struct record *old);
 
 /* The record, or NULL. */

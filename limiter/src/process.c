@@ -8,7 +8,7 @@
  * and without a getpid() on the hot path. Kernels before 4.14 lack it; there pthread_atfork does the same for fork().
  * The region's mapping is shared and stays valid. A vfork child runs in its parent's memory and counts as it.
  *
- * Locks. One futex word per process, itself in the wiped pages: a lock that another thread held at fork is free in the
+ * Locks. One word per process, itself in the wiped pages: a lock that another thread held at fork is free in the
  * child. Between processes there is no lock (account.c).
  *
  * Failure. No region, a region that is not ours, or no free slot: lim_process() is NULL and every hook refuses. That is
@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "account.h"
@@ -32,6 +33,7 @@
 
 #define DEFAULT_REGION "/run/tessera/region"
 #define SCAN_PERIOD_NS UINT64_C(100000000)
+#define LOCK_SPINS 64u
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
@@ -47,29 +49,34 @@ static bool publish(void *slot, void *value)
     return __atomic_compare_exchange_n((void **)slot, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-static void futex(uint32_t *word, int operation, uint32_t value)
+/* Waits where the holder of the lock was descheduled: rarely, as it is held for a few instructions. Nobody is woken; the
+ * wait has an end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants it. */
+static __attribute__((noinline)) void wait_for_lock(uint32_t *lock)
 {
+    const struct timespec a_moment = {.tv_nsec = 50000};
     int saved = errno;
-    syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
+    syscall(SYS_futex, lock, FUTEX_WAIT_PRIVATE, 1u, &a_moment, NULL, 0);
     errno = saved;
+}
+
+static bool try_lock(uint32_t *lock)
+{
+    uint32_t expected = 0;
+    return __atomic_compare_exchange_n(lock, &expected, 1u, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
 void lim_lock(struct lim_process *process)
 {
-    uint32_t expected = 0;
-    if (__atomic_compare_exchange_n(&process->lock, &expected, 1u, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-        return;
-    }
-    while (__atomic_exchange_n(&process->lock, 2u, __ATOMIC_ACQUIRE) != 0) {
-        futex(&process->lock, FUTEX_WAIT_PRIVATE, 2u);
+    for (unsigned spins = 0; !try_lock(&process->lock); spins++) {
+        if (spins % LOCK_SPINS == LOCK_SPINS - 1u) {
+            wait_for_lock(&process->lock);
+        }
     }
 }
 
 void lim_unlock(struct lim_process *process)
 {
-    if (__atomic_exchange_n(&process->lock, 0u, __ATOMIC_RELEASE) == 2u) {
-        futex(&process->lock, FUTEX_WAKE_PRIVATE, 1u);
-    }
+    __atomic_store_n(&process->lock, 0u, __ATOMIC_RELEASE);
 }
 
 struct tessera_region *lim_region(void)

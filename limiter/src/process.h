@@ -17,7 +17,7 @@
 /* Everything private to one process, in pages that the kernel zeroes in a forked child: all zero means "not attached
  * yet", so a child starts afresh whoever created it. */
 struct lim_process {
-    uint32_t lock;     /* 0 free, 1 held, 2 held and waited for */
+    uint32_t lock;     /* 0 free, 1 held */
     uint32_t attached; /* non-zero: the fields below are valid */
     uint32_t slot;
     uint32_t pools_dirty; /* memory was given to pools that they may still return */

@@ -8,9 +8,9 @@ shift 3
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tessera-test.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
-export TESSERA_TEST_LIBRARY="$library" TESSERA_TEST_SIM="$sim"
+export TESSERA_TEST_SIM="$sim" TESSERA_TEST_HELPERS="$(dirname "$program")"
 if [ "${VALGRIND:-}" = 1 ]; then
-    LD_PRELOAD="$library" valgrind --quiet --error-exitcode=99 --trace-children=no "$program" "$@"
+    LD_PRELOAD="$library" timeout -k 5 600 valgrind --quiet --error-exitcode=99 --trace-children=no "$program" "$@"
 else
-    LD_PRELOAD="$library" "$program" "$@"
+    LD_PRELOAD="$library" timeout -k 5 "${TEST_TIMEOUT:-120}" "$program" "$@"
 fi

@@ -10,7 +10,7 @@
 
 #include "limiter_world.h"
 
-enum { ALLOCATE, FREE_BYTES, FREE_LAST };
+enum { ALLOCATE, FREE_BYTES, FREE_LAST, QUIT };
 
 /* Does what it is told: an operation and a size, answers a result or a figure. */
 static void obedient(int in, int out)
@@ -25,6 +25,7 @@ static void obedient(int in, int out)
         switch (operation) {
         case ALLOCATE: tell(out, cuMemAlloc_v2(&last, bytes)); break;
         case FREE_LAST: tell(out, cuMemFree_v2(last)); break;
+        case QUIT: _exit(0);
         default:
             OK(cuMemGetInfo_v2(&free_bytes, &total));
             tell(out, free_bytes);
@@ -37,6 +38,13 @@ static uint64_t ask(struct child *child, uint64_t operation, uint64_t bytes)
     tell(child->to, operation);
     tell(child->to, bytes);
     return hear(child->from);
+}
+
+/* Ends a child in its own time; child_end sends the second word. */
+static void dismiss(struct child *child)
+{
+    tell(child->to, QUIT);
+    child_end(child, 0);
 }
 
 static uint64_t now_ms(void)
@@ -67,8 +75,8 @@ static void processes_of_a_share_count_together(void)
     CHECK_EQ_U64(charged(0), GIB);
     IS(ask(&two, FREE_LAST, 0), CUDA_SUCCESS);
     CHECK_EQ_U64(ask(&one, FREE_BYTES, 0), 424 * MIB);
-    child_end(&one, 0);
-    child_end(&two, 0);
+    dismiss(&one);
+    dismiss(&two);
 }
 
 static void a_killed_process_gives_back_before_anyone_is_refused(void)
@@ -80,7 +88,7 @@ static void a_killed_process_gives_back_before_anyone_is_refused(void)
     child_end(&one, SIGKILL);
     IS(ask(&two, ALLOCATE, GIB), CUDA_SUCCESS);
     CHECK_EQ_U64(charged(0), GIB);
-    child_end(&two, 0);
+    dismiss(&two);
 }
 
 static void a_killed_process_disappears_from_what_others_see(void)
@@ -91,7 +99,7 @@ static void a_killed_process_disappears_from_what_others_see(void)
     CHECK_EQ_U64(ask(&two, FREE_BYTES, 0), 424 * MIB);
     child_end(&one, SIGKILL);
     free_becomes(&two, GIB);
-    child_end(&two, 0);
+    dismiss(&two);
 }
 
 static void a_stopped_process_blocks_nobody_and_keeps_what_it_holds(void)
@@ -104,7 +112,7 @@ static void a_stopped_process_blocks_nobody_and_keeps_what_it_holds(void)
     IS(ask(&two, ALLOCATE, 600 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     IS(ask(&two, ALLOCATE, 424 * MIB), CUDA_SUCCESS);
     child_end(&one, SIGKILL);
-    child_end(&two, 0);
+    dismiss(&two);
 }
 
 static void the_second_process_sees_its_memory_after_the_first_exits(void)
@@ -113,11 +121,11 @@ static void the_second_process_sees_its_memory_after_the_first_exits(void)
     struct child two = child_start(obedient);
     IS(ask(&one, ALLOCATE, GIB), CUDA_SUCCESS);
     CHECK_EQ_U64(ask(&two, FREE_BYTES, 0), 3 * GIB);
-    child_end(&one, 0);
+    dismiss(&one);
     free_becomes(&two, 4 * GIB);
     IS(ask(&two, ALLOCATE, GIB), CUDA_SUCCESS);
     CHECK_EQ_U64(ask(&two, FREE_BYTES, 0), 3 * GIB);
-    child_end(&two, 0);
+    dismiss(&two);
 }
 
 static void a_survivor_counts_on_after_others_came_and_went(void)
@@ -130,12 +138,13 @@ static void a_survivor_counts_on_after_others_came_and_went(void)
         IS(ask(&other, ALLOCATE, 128 * MIB), CUDA_SUCCESS);
         IS(ask(&another, ALLOCATE, 128 * MIB), CUDA_SUCCESS);
         child_end(&other, SIGKILL);
-        child_end(&another, 0);
+        dismiss(&another);
     }
     IS(ask(&survivor, ALLOCATE, 512 * MIB), CUDA_SUCCESS);
+    tessera_region_reap(the_region());
     CHECK_EQ_U64(charged(0), 768 * MIB);
     IS(ask(&survivor, ALLOCATE, 256 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    child_end(&survivor, 0);
+    dismiss(&survivor);
 }
 
 static void the_helper_lists_and_reaps_processes(void)
@@ -155,7 +164,7 @@ static void the_helper_lists_and_reaps_processes(void)
     CHECK_EQ_U64(tessera_region_processes(the_region(), list, 4), 1);
     CHECK_EQ_U64(list[0].pid, two.pid);
     CHECK_EQ_U64(charged(0), 1024);
-    child_end(&two, 0);
+    dismiss(&two);
 }
 
 /* After fork the simulated driver, like the real one, starts again in the child. */
@@ -225,7 +234,7 @@ static void exec_gives_back_and_the_new_image_counts(void)
     IS(ask(&child, ALLOCATE, GIB), CUDA_SUCCESS); /* the new image, in the same process */
     CHECK_EQ_U64(charged(0), GIB);
     CHECK_EQ_U64(tessera_region_processes(the_region(), list, 4), 1);
-    child_end(&child, 0);
+    dismiss(&child);
 }
 
 enum { THREADS = 8, PAIRS = 2000 };

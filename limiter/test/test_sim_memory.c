@@ -85,6 +85,15 @@ static void live_blocks_never_overlap(void)
     CHECK_EQ_U64(world_free(), CARD);
 }
 
+static void an_address_past_the_end_is_nobodys(void)
+{
+    CUdeviceptr start, address = allocate(1500); /* 1536 bytes, in a slot of 2048 */
+    size_t size;
+    OK(cuMemGetAddressRange_v2(&start, &size, address + 1535));
+    IS(cuMemGetAddressRange_v2(&start, &size, address + 1536), CUDA_ERROR_NOT_FOUND);
+    OK(cuMemFree_v2(address));
+}
+
 static void a_pitched_block_is_rows_of_512(void)
 {
     CUdeviceptr address;
@@ -227,6 +236,7 @@ int main(void)
     the_last_byte_can_be_had_and_not_one_more();
     wrong_frees_are_refused_and_change_nothing();
     live_blocks_never_overlap();
+    an_address_past_the_end_is_nobodys();
     a_pitched_block_is_rows_of_512();
     managed_memory_costs_only_what_is_on_the_device();
     host_memory_costs_the_device_nothing();

@@ -5,6 +5,7 @@
  */
 #include "sim_world.h"
 
+#include <sys/personality.h>
 #include <time.h>
 
 static const uint64_t CARD = 1024 * MIB;
@@ -165,6 +166,49 @@ static void exec_gives_the_memory_of_the_old_image_back(void)
     child_end(&child, 0);
 }
 
+/* The same image again and again, at the same addresses: only the kernel's random bytes differ. */
+static void fixed(int in, int out)
+{
+    char fd_in[16], fd_out[16];
+    snprintf(fd_in, sizeof fd_in, "%d", in);
+    snprintf(fd_out, sizeof fd_out, "%d", out);
+    CHECK(personality(ADDR_NO_RANDOMIZE) >= 0);
+    execl("/proc/self/exe", "test_sim_share", "--fixed", fd_in, fd_out, (char *)NULL);
+    _exit(3);
+}
+
+/* Word 1: allocate and become the next image. Word 0: end. */
+static int fixed_image(char **argv)
+{
+    CUdeviceptr address;
+    int in = atoi(argv[2]), out = atoi(argv[3]);
+    world_context(0);
+    tell(out, 1);
+    if (hear(in) == 0) return 0;
+    OK(cuMemAlloc_v2(&address, 200 * MIB));
+    execl("/proc/self/exe", argv[0], argv[1], argv[2], argv[3], (char *)NULL);
+    return 3;
+}
+
+static void an_image_that_looks_the_same_is_another_after_cuInit(void)
+{
+    struct child child = child_start(fixed);
+    for (int image = 0; image < 3; image++) {
+        CHECK_EQ_U64(hear(child.from), 1);
+        CHECK_EQ_U64(used(), 0);
+        if (image < 2) tell(child.to, 1);
+    }
+    child_end(&child, 0);
+}
+
+static void cuInit_alone_does_not_put_a_process_on_a_card(void)
+{
+    bool listed;
+    OK(cuInit(0));
+    used_by(getpid(), &listed);
+    CHECK(!listed);
+}
+
 static void a_forked_child_is_nobody_until_it_initialises(void)
 {
     bool listed;
@@ -207,6 +251,7 @@ static void a_process_that_only_watches_is_not_listed(void)
 
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "--fixed") == 0) return fixed_image(argv);
     if (argc == 4 && strcmp(argv[1], "--reborn") == 0) return reborn(argv);
     world_write("device memory_mib=1024\n");
     CHECK_EQ_U64(nvmlInit_v2(), NVML_SUCCESS);
@@ -217,6 +262,8 @@ int main(int argc, char **argv)
     a_zombie_holds_nothing();
     totals_survive_kills_at_random_points();
     exec_gives_the_memory_of_the_old_image_back();
+    an_image_that_looks_the_same_is_another_after_cuInit();
+    cuInit_alone_does_not_put_a_process_on_a_card();
     a_forked_child_is_nobody_until_it_initialises(); /* from here on this process is on the card */
     the_process_list_tells_the_size_it_needs();
     CHECK_EQ_U64(nvmlShutdown(), NVML_SUCCESS);

@@ -118,7 +118,8 @@ static void access_makes_memory_of_a_map(void)
 {
     CUmemGenericAllocationHandle handle = create(GRANULE);
     CUdeviceptr range = reserve(4 * MIB);
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     unsigned long long flags;
     IS(cuMemSetAccess(range, GRANULE, &access, 1), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemMap(range, GRANULE, 0, handle, 0));

@@ -88,7 +88,7 @@ def test_what_is_left_out_means_what_is_documented(ask: Ask, share: ShareSpec) -
 
 
 def test_a_count_alone_says_that_it_means_whole_devices() -> None:
-    assert ask_text(Ask(devices=2)).startswith("2 devices, whole and with nobody else on")
+    assert ask_text(Ask(devices=2)).startswith("2 whole devices, nobody else on them (because neither")
 
 
 def test_a_model_is_a_part_of_a_name_or_the_name_of_the_table() -> None:

@@ -134,7 +134,7 @@ def test_a_signal_is_passed_on(world: World) -> None:
     assert call.hear() == "ready"
     os.kill(call.pid, signal.SIGUSR1)
     call.say("")
-    assert call.process.wait() == 5
+    assert call.wait() == 5
 
 
 def test_the_share_outlives_the_command_while_what_it_left_holds_memory(world: World, tenant: Path) -> None:
@@ -189,7 +189,7 @@ def test_who_was_left_without_anything_gets_nothing_afterwards(world: World, ten
         assert call.hear().isdigit(), "it runs, and has not touched the device"
         assert call.process.stdin
         print(file=call.process.stdin, flush=True)
-        assert call.process.wait() == 0
+        assert call.wait() == 0
         print("alloc 1", file=told, flush=True)
         assert call.hear() not in ("", "0")
 
@@ -203,7 +203,7 @@ def test_who_escapes_the_limit_is_stopped_and_told_the_way_past(
     pid = int(call.say("pid"))
     name = command_of(pid)
     call.say("alloc 16384")
-    assert call.process.wait() == 128 + signal.SIGKILL
+    assert call.wait() == 128 + signal.SIGKILL
     said = call.process.stderr.read()  # type: ignore[union-attr]
     for part in (f"process {pid}", name, "device 0", "--allow-unlimited"):
         assert part in said
@@ -242,7 +242,7 @@ def test_only_our_own_unlimited_processes_are_stopped(world: World, static_tenan
         assert neighbour.stdout.readline() == "0\n"
         escaping = world.run("-q", "--memory", "8Gi", "--", str(static_tenant))
         escaping.say("alloc 1")
-        assert escaping.process.wait() == 128 + signal.SIGKILL, "ours was seen by now, and so would the other be"
+        assert escaping.wait() == 128 + signal.SIGKILL, "ours was seen by now, and so would the other be"
         neighbour.stdin.write("alloc 1\n")
         neighbour.stdin.flush()
         assert neighbour.stdout.readline() == "0\n"

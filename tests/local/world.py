@@ -64,6 +64,10 @@ class Call:
         finally:
             guard.cancel()
 
+    def wait(self) -> int:
+        """Until it is over; its exit code, negative where a signal ended it."""
+        return self.process.wait(timeout=PATIENCE_SECONDS)
+
     def end(self) -> "Ended":
         """Close the input and wait."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)

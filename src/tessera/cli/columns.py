@@ -27,9 +27,9 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
 
 
 def gib(mib: int) -> str:
-    """Memory in the unit of device memory: ``20Gi``, ``7.5Gi``, ``512Mi``."""
+    """Memory in the unit of device memory: ``20Gi``, ``7.5Gi``, ``512Mi``, ``0``."""
     if mib < _MIB_PER_GIB:
-        return f"{mib}Mi"
+        return f"{mib}Mi" if mib else "0"
     whole, rest = divmod(mib, _MIB_PER_GIB)
     return f"{mib / _MIB_PER_GIB:.1f}Gi" if rest else f"{whole}Gi"
 

@@ -83,4 +83,5 @@ def _devices(shares: tuple[ShareView, ...]) -> Iterator[str]:
         yield _fact("  limit", f"{limit}{alone}")
         used, peak = render_mib(share.memory_used_mib), render_mib(share.memory_peak_mib)
         yield _fact("  used", f"{used} now, {peak} at most")
-        yield _fact("  refused", f"{share.refused:,} allocations that went past the limit")
+        plural = "" if share.refused == 1 else "s"
+        yield _fact("  refused", f"{share.refused:,} allocation{plural} that went past the limit")

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.widgets import DataTable, Footer, Static
 
 from tessera.cli.columns import gib, percent, span
-from tessera.core.units import WHOLE
+from tessera.core.units import WHOLE, render_percent
 from tessera.local.view import DeviceView, MachineView, RunView
 
 _BAR: Final = 10
@@ -44,7 +44,7 @@ def device_row(device: DeviceView) -> tuple[str, ...]:
         device.model,
         f"{bar(taken, device.memory_mib)} {gib(taken)} of {gib(device.memory_mib)}",
         "-" if used is None else gib(used),
-        f"{bar(device.compute_allocated_milli, WHOLE)} {percent(device.compute_allocated_milli)}",
+        f"{bar(device.compute_allocated_milli, WHOLE)} {render_percent(device.compute_allocated_milli)}",
         "-" if device.busy_percent is None else f"{device.busy_percent}%",
         "whole" if device.exclusive else str(device.shares),
     )

@@ -127,8 +127,8 @@ def _why(snapshot: Snapshot, pod: Pod) -> str:
     wanted = _request(pod).claims[0].count
     if fitting == wanted:
         return f"of {total} devices, only {'this one' if wanted == 1 else 'these'} could host it"
-    rest = "the fullest that fit were taken, so that the others stay as whole as they are"
-    return f"{fitting} of {total} devices could host it; {rest}"
+    taken = "the fullest was taken" if wanted == 1 else "the fullest were taken"
+    return f"{fitting} of {total} devices could host it; {taken}, which keeps the others as whole as they are"
 
 
 def _free_name(wanted: Run, runs: Sequence[Run]) -> str:

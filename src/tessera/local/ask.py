@@ -154,7 +154,8 @@ def ask_text(ask: Ask) -> str:
     devices = "1 device" if ask.devices == 1 else f"{ask.devices} devices"
     of_model = f" of model {ask.model}" if ask.model else ""
     if ask.is_whole:
-        return f"{devices}{of_model}, whole and with nobody else on it (neither --memory nor --compute was said)"
+        whole, them = ("1 whole device", "it") if ask.devices == 1 else (f"{ask.devices} whole devices", "them")
+        return f"{whole}{of_model}, nobody else on {them} (because neither --memory nor --compute was said)"
     spec = share_spec(ask)
     memory = _memory_text(spec.memory_request)
     if ask.compute is None:

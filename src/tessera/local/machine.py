@@ -61,7 +61,7 @@ def this_machine(state: Path | None = None) -> Machine:
 def simulated_machine(spec: str, state: Path | None = None) -> Machine:
     """The simulated machine that ``spec`` names. Raises :class:`InputErrors`."""
     count, model, memory_mib = parse_spec(spec)
-    nominal = "" if memory_mib == model.memory_mib else f"-{memory_mib}Mi"
+    nominal = "" if memory_mib == model.memory_mib else f":{memory_mib}Mi"
     name = f"{count}x{re.sub('[^A-Za-z0-9.]+', '-', model.name)}{nominal}"
     directory = make_directory((state or state_directory()) / "sim" / name)
     description = directory / _DESCRIPTION

@@ -87,6 +87,15 @@ def _read_claim(container: ContainerText, findings: Findings) -> Claim | None:
     return Claim((container.name,), count, share)
 
 
+def forged_decisions(pod: PodText) -> Findings:
+    """A problem for each record on ``pod`` that only Tessera writes, in whatever dialect the pod is written."""
+    findings = Findings()
+    for key, _ in pod.annotations:
+        if key.startswith(NATIVE_PREFIX) and key.removeprefix(NATIVE_PREFIX).startswith(DECISIONS):
+            _refuse(key, f"annotations[{key}]", (), findings)
+    return findings
+
+
 def _refuse(key: str, where: str, known: Sequence[str], findings: Findings) -> None:
     """Note that ``key`` under our prefix is unknown, or a decision that no user may write."""
     if key.removeprefix(NATIVE_PREFIX).startswith(DECISIONS):

@@ -7,7 +7,7 @@ from typing import Final
 from tessera.core.request import Dialect
 from tessera.vendors.registry import foreign_resource
 from tessera.wire.dialects.hami import read_hami, shares_hami, uses_hami
-from tessera.wire.dialects.native import read_native, uses_native
+from tessera.wire.dialects.native import forged_decisions, read_native, uses_native
 from tessera.wire.dialects.tensor_fusion import read_tensor_fusion, uses_tensor_fusion
 from tessera.wire.dialects.text import PodText, Reading
 from tessera.wire.fields import Findings
@@ -38,7 +38,8 @@ def read_pod(pod: PodText) -> Reading:
     """
     used = dialects_of(pod)
     if len(used) > 1:
-        return _contradiction(used)
+        forged = forged_decisions(pod).found
+        return Reading(used[0], None, tuple(forged)) if forged else _contradiction(used)
     found = DIALECTS[used[0]](pod) if used else Reading()
     foreign = _warn_of_foreign(pod)
     return replace(found, findings=(*found.findings, *foreign.found)) if foreign.found else found
