@@ -1,7 +1,7 @@
 /* DESIGN
  *
- * What the library adds to a call, in nanoseconds, over the simulated driver. The same process calls the driver's own function
- * and the hook in turns of one batch each, so that both see the same machine; the figure is the median of
+ * What the library adds to a call, in nanoseconds, over the simulated driver. The same process calls the driver's own
+ * function and the hook in turns of one batch each, so that both see the same machine; the figure is the median of
  * the differences. Arguments: batches (default 400); or "calls" N: N pairs through the hooks and nothing else, for
  * counting system calls (the simulated query makes some of its own).
  */
@@ -29,7 +29,7 @@ static double now_ns(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* One batch of a pair or of a query; the query is apart because the simulated one reads /proc and leaves cold caches. */
+/* A batch of pairs, and below one of queries; apart because the simulated query reads /proc and leaves cold caches. */
 static void run_pairs(const struct api *api, double took[MEASURED])
 {
     CUdeviceptr pointers[BATCH];
@@ -68,7 +68,7 @@ static double median(double *values, int count)
     return values[count / 2];
 }
 
-/* Turns of both, then the medians: of each, and of the differences of neighbouring turns (the machine's speed drifts). */
+/* Turns of both, then medians: of each, and of the differences of neighbouring turns (the machine's speed drifts). */
 static void compare(const char *title, enum measured m, void (*run)(const struct api *, double *), int batches)
 {
     static double with[BATCHES_MAX];

@@ -181,11 +181,13 @@ void lim_discharge(struct tessera_region *region, uint32_t slot, uint32_t device
     uint64_t amount = granules < record->used_granules ? granules : record->used_granules;
     uint64_t target = record->used_granules - amount;
     uint64_t gauge;
+    uint64_t used;
     word_store(&record->intent_used_granules, target);
     word_store(&record->intent, intent_word(seq, TESSERA_PENDING));
     do {
         gauge = word_load(gauge_at);
-    } while (!try_replace_gauge(region, slot, device, gauge, gauge_word(less(lim_gauge_used(gauge), amount), slot, seq)));
+        used = less(lim_gauge_used(gauge), amount);
+    } while (!try_replace_gauge(region, slot, device, gauge, gauge_word(used, slot, seq)));
     word_store(&record->used_granules, target);
     word_store(&record->intent, intent_word(seq, TESSERA_IDLE));
 }

@@ -7,8 +7,8 @@
  * was written before a word was published is seen by whoever read the word. 64-bit exchanges are lock-free on every
  * target (asserted), which is what makes them valid between processes.
  *
- * A test that defines LIM_STEP, LIM_SEEN and LIM_SWAPPED gets control before every access and is told its outcome: the model checker (test/test_region_model.c)
- * compiles the real accounting this way and explores all interleavings.
+ * A test that defines LIM_STEP, LIM_SEEN and LIM_SWAPPED gets control before every access and is told its outcome:
+ * the model checker (test/test_region_model.c) compiles the real accounting this way and explores all interleavings.
  */
 #ifndef LIM_ATOMICS_H
 #define LIM_ATOMICS_H

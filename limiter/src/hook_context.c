@@ -1,14 +1,13 @@
 /* DESIGN
  *
- * cuInit, where a process enters its share, and the calls that end a context, where the driver frees everything that was
- * allocated in it: the records of that context go too. Handles of cuMemCreate and pools belong to the process or the
- * device and stay; pools are read again.
+ * cuInit, where a process enters its share, and the calls that end a context, where the driver frees everything that
+ * was allocated in it: the records of that context go too. Handles of cuMemCreate and pools belong to the process or
+ * the device and stay; pools are read again.
  *
  * A primary context is known by its device's number only; retaining it tells which context that is. It ends with the
  * last release, which the driver is asked about, or with a reset.
  */
 #include "driver.h"
-#include "hook_linear.h"
 #include "hook_pool.h"
 
 LIM_EXPORT CUresult cuInit(unsigned int flags)
@@ -23,7 +22,8 @@ static void drop_context(struct lim_process *process, uint64_t context)
     lim_lock(process);
     for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
         at = (size_t)(record - process->ledger.records);
-        if (record->class != RECORD_LINEAR || record->context != context) {
+        bool is_in_it = record->class == RECORD_LINEAR || record->class == RECORD_ARRAY;
+        if (!is_in_it || record->context != context) {
             at++;
             continue;
         }

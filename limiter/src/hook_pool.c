@@ -16,14 +16,14 @@
  * A destroyed pool gives its memory back only when its blocks are freed, but can no longer be read: its outstanding
  * blocks become charges of their own.
  *
- * Capture: an allocation on a capturing stream is a graph node, not memory. It is passed on and not counted here, and no
- * call that would break the capture is made.
+ * Capture: an allocation on a capturing stream is a graph node, not memory. It is passed on and not counted here, and
+ * no call that would break the capture is made.
  */
 #include "hook_pool.h"
 
 #include "account.h"
 #include "atomics.h"
-#include "hook_linear.h"
+#include "claim.h"
 
 /* One asynchronous allocation on its way. */
 struct request {
@@ -69,7 +69,8 @@ static void show_pool_memory(struct lim_process *process, uint32_t device, uint6
 
 /* Sets the charge of a pool to `target`; `reserved` of what is charged belongs to the caller and is used up. Lock held.
  * False only if `strict` and the growth goes past the limit; then nothing changed. */
-static bool set_charge(struct lim_process *process, struct record *pool, uint64_t target, uint64_t reserved, bool strict)
+static bool set_charge(struct lim_process *process, struct record *pool, uint64_t target, uint64_t reserved,
+                       bool strict)
 {
     uint64_t charged = pool->granules + reserved;
     if (target > charged && strict && !lim_take_locked(process, pool->device, target - charged)) {
@@ -194,7 +195,8 @@ static bool learn_pool(struct lim_process *process, CUmemoryPool handle, int dev
 static bool is_capturing(CUstream stream, bool per_thread)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = per_thread ? CALL(cuStreamIsCapturing_ptsz, stream, &status) : CALL(cuStreamIsCapturing, stream, &status);
+    CUresult result = per_thread ? CALL(cuStreamIsCapturing_ptsz, stream, &status)
+                                 : CALL(cuStreamIsCapturing, stream, &status);
     return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -363,7 +365,8 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, bool per_thread
     struct lim_process *process = lim_attached();
     struct record record = {.class = RECORD_NONE};
     if (process != NULL) {
-        record = lim_withdraw(process, pointer);
+        record = lim_withdraw(process, pointer, RECORD_ASYNC);
+        record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_LINEAR) : record;
     }
     CUresult result = per_thread ? CALL(cuMemFreeAsync_ptsz, pointer, stream) : CALL(cuMemFreeAsync, pointer, stream);
     if (process != NULL && result == CUDA_SUCCESS) {

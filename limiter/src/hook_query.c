@@ -4,9 +4,9 @@
  *
  *     total = min(limit, physical)    used = the whole share's    free = min(max(0, limit - used), physical free)
  *
- * The driver is asked first: its errors are the answer, and its figures bound ours. Subtractions clamp at zero, also while
- * the limit is below what is in use. NVML's process list shows the processes of the share that hold memory on the
- * device, with PIDs as the caller's namespace numbers them.
+ * The driver is asked first: its errors are the answer, and its figures bound ours. Subtractions clamp at zero, also
+ * while the limit is below what is in use. NVML's process list shows the processes of the share that hold memory on
+ * the device, with PIDs as the caller's namespace numbers them.
  */
 #include <string.h>
 
@@ -120,7 +120,8 @@ LIM_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_
     return result;
 }
 
-/* The caller's struct goes to the driver itself, which checks its version field; on failure it is as the driver left it. */
+/* The caller's struct goes to the driver itself, which checks its version field; on failure it is as the driver left
+ * it. */
 LIM_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     struct tessera_region *region = lim_region();
@@ -180,8 +181,8 @@ static void write_holder(const struct process_list *list, unsigned int i, const 
     }
 }
 
-/* NVML's two-call protocol: *count in is the room, out the need; too little room is an error that tells it. `probe` is what
- * the driver says to a call without room, and decides whether the handle is good. */
+/* NVML's two-call protocol: *count in is the room, out the need; too little room is an error that tells it. `probe` is
+ * what the driver says to a call without room, and decides whether the handle is good. */
 static nvmlReturn_t list_holders(nvmlReturn_t probe, nvmlDevice_t device, unsigned int *count, struct process_list list)
 {
     struct tessera_region *region = lim_region();

@@ -4,16 +4,16 @@
  * a handle or a mapping refers to it, and the usual pattern is create, map, release at once; so the charge belongs to
  * the allocation and ends when both counts are zero.
  *
- * Three kinds of record: the allocation (our own number, charge, counts), each handle value (how often it was given), each
- * mapping (address, size). Handle and allocation are apart because cuMemRetainAllocationHandle may answer another
- * value for the same memory.
+ * Three kinds of record: the allocation (our own number, charge, counts), each handle value (how often it was given),
+ * each mapping (address, size). Handle and allocation are apart because cuMemRetainAllocationHandle may answer
+ * another value for the same memory.
  *
  * The device is the one in the properties, not the current one. Locations that are not a device we could charge (host
- * memory, numbers that the driver does not know) go to the driver unclaimed: host memory is none of ours, and errors are
- * the driver's. Imported memory is charged to the process that exported it.
+ * memory, numbers that the driver does not know) go to the driver unclaimed: host memory is none of ours, and errors
+ * are the driver's. Imported memory is charged to the process that exported it.
  *
- * Handle values are the driver's choice, so a released one is taken out of the ledger before the call (another thread may
- * get the same value at once). Addresses are the program's choice; mappings are taken out after.
+ * Handle values are the driver's choice, so a released one is taken out of the ledger before the call (another thread
+ * may get the same value at once). Addresses are the program's choice; mappings are taken out after.
  *
  * Not covered: memory that only an exported descriptor keeps alive after our counts are zero is not charged any more.
  */
@@ -249,7 +249,8 @@ LIM_EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemG
     CUresult result = CALL(cuMemMap, ptr, size, offset, handle, flags);
     lim_lock(process);
     struct record *known = result == CUDA_SUCCESS ? lim_ledger_find(&process->ledger, handle, RECORD_HANDLE) : NULL;
-    struct record *allocation = known == NULL ? NULL : lim_ledger_find(&process->ledger, known->link, RECORD_ALLOCATION);
+    struct record *allocation =
+        known == NULL ? NULL : lim_ledger_find(&process->ledger, known->link, RECORD_ALLOCATION);
     if (allocation != NULL) {
         allocation->maps++;
         struct record mapping = {.key = ptr, .size = size, .link = allocation->key, .class = RECORD_MAPPING};

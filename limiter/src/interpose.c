@@ -3,20 +3,21 @@
  * dlsym and dlvsym, replaced: the way by which cudart, PyTorch, NCCL and ctypes reach the driver. A plain export would
  * catch only programs that link with -lcuda.
  *
- * Names that no hook has are not looked at further: the call ends in a jump to the real function, with the caller's return
- * address in place, so that RTLD_NEXT and the caller's namespace mean what they meant (checked by
+ * Names that no hook has are not looked at further: the call ends in a jump to the real function, with the caller's
+ * return address in place, so that RTLD_NEXT and the caller's namespace mean what they meant (checked by
  * test_limiter_resolve; sibling calls need -O2, which this file always gets).
  *
  * Hooked names: the real function answers first. NULL stays NULL, with dlerror() set. An address in a driver library
- * becomes that hook's target, and the hook is returned. An address in another library (someone's wrapper) is returned as it
- * is. An address in this library comes from a global lookup, which finds our exports before the driver's; there the
- * lookup is repeated behind us, so that a program without a driver is told so.
+ * becomes that hook's target, and the hook is returned. An address in another library (someone's wrapper) is returned
+ * as it is. An address in this library comes from a global lookup, which finds our exports before the driver's; there
+ * the lookup is repeated behind us, so that a program without a driver is told so.
  *
  * Limits. For hooked names only, RTLD_NEXT is taken as "after this library" and not "after the caller": a library that
  * wraps the driver and sits before us in the search order still reaches the driver through us. dlmopen, RTLD_DEEPBIND
  * and static programs are not reached; the agent sees them from outside.
  *
- * The real dlsym is found in libc's symbol table (libdl's before glibc 2.34) by elf.c: no dlsym is needed to find dlsym.
+ * The real dlsym is found in libc's symbol table (libdl's before glibc 2.34) by elf.c: no dlsym is needed to find
+ * dlsym.
  */
 #include <dlfcn.h>
 #include <stddef.h>

@@ -12,6 +12,7 @@
 enum record_class {
     RECORD_NONE = 0,
     RECORD_LINEAR,     /* key: pointer; charged by itself */
+    RECORD_ARRAY,      /* key: array or mipmapped array; charged by itself */
     RECORD_ASYNC,      /* key: pointer; paid for by its pool; link: pool */
     RECORD_POOL,       /* key: pool handle; granules: charged */
     RECORD_ALLOCATION, /* key: our number; granules: charged; refs, maps */
@@ -23,7 +24,7 @@ enum record_class {
 struct record {
     uint64_t key;
     union {
-        uint64_t context; /* LINEAR: what it is freed with; CONTEXT: the primary context */
+        uint64_t context; /* LINEAR, ARRAY: what it is freed with; CONTEXT: the primary context */
         uint64_t link;    /* ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation */
         struct {          /* ALLOCATION */
             uint32_t refs; /* by all its handles */
@@ -35,7 +36,7 @@ struct record {
         };
     };
     union {
-        uint64_t granules; /* LINEAR, ASYNC: its size; POOL, ALLOCATION: charged */
+        uint64_t granules; /* LINEAR, ARRAY, ASYNC: its size; POOL, ALLOCATION: charged */
         uint64_t size;     /* MAPPING: bytes */
         uint64_t uses;     /* HANDLE: how often this value was given */
     };

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #define STAT_SIZE 1024
+#define EPOCH_FIELD ((UINT64_C(1) << TESSERA_STATE_PID_SHIFT) - (UINT64_C(1) << TESSERA_STATE_EPOCH_SHIFT))
 #define PID_MASK ((UINT64_C(1) << TESSERA_STATE_PID_BITS) - 1u)
 #define START_MASK ((UINT64_C(1) << TESSERA_STATE_START_BITS) - 1u)
 #define SPACE_MASK ((UINT64_C(1) << TESSERA_STATE_SPACE_BITS) - 1u)
@@ -172,7 +173,7 @@ struct process_identity lim_identity(void)
 
 uint64_t lim_claimed_state(uint64_t free_state, const struct process_identity *identity)
 {
-    uint64_t epoch = free_state & ((UINT64_C(1) << TESSERA_STATE_PID_SHIFT) - (UINT64_C(1) << TESSERA_STATE_EPOCH_SHIFT));
+    uint64_t epoch = free_state & EPOCH_FIELD;
     return epoch | ((uint64_t)identity->pid & PID_MASK) << TESSERA_STATE_PID_SHIFT |
            (identity->start_ticks & START_MASK) << TESSERA_STATE_START_SHIFT |
            (identity->pid_namespace & SPACE_MASK) << TESSERA_STATE_SPACE_SHIFT | TESSERA_CLAIMED;

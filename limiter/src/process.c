@@ -49,8 +49,9 @@ static bool publish(void *slot, void *value)
     return __atomic_compare_exchange_n((void **)slot, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Waits where the holder of the lock was descheduled: rarely, as it is held for a few instructions. Nobody is woken; the
- * wait has an end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants it. */
+/* Waits where the holder of the lock was descheduled: rarely, as it is held for a few instructions. Nobody is woken;
+ * the wait has an end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants
+ * it. */
 static __attribute__((noinline)) void wait_for_lock(uint32_t *lock)
 {
     const struct timespec a_moment = {.tv_nsec = 50000};

@@ -1,8 +1,8 @@
 /* DESIGN
  *
  * A program that is not linked with the driver. "absent": it must be told that there is none. "runtime": it does what
- * cudart does: opens the driver, takes one symbol by dlsym, everything else through that pointer, by base name and version.
- * "versioned": it uses dlvsym on a driver that has symbol versions.
+ * cudart does: opens the driver, takes one symbol by dlsym, everything else through that pointer, by base name and
+ * version. "versioned": it uses dlvsym on a driver that has symbol versions.
  */
 #include <dlfcn.h>
 
@@ -45,8 +45,8 @@ static int runtime(void)
     get("", &nothing, 0, 0, NULL); /* cudart's first request */
     CHECK_EQ_U64(((__typeof__(&cuInit))by_version("cuInit", 2000, 0))(0), CUDA_SUCCESS);
     CHECK_EQ_U64(((__typeof__(&cuDeviceGet))by_version("cuDeviceGet", 2000, 0))(&device, 0), CUDA_SUCCESS);
-    CHECK_EQ_U64(((__typeof__(&cuDevicePrimaryCtxRetain))by_version("cuDevicePrimaryCtxRetain", 7000, 0))(&context, device),
-                 CUDA_SUCCESS);
+    __typeof__(&cuDevicePrimaryCtxRetain) retain = (__typeof__(retain))by_version("cuDevicePrimaryCtxRetain", 7000, 0);
+    CHECK_EQ_U64(retain(&context, device), CUDA_SUCCESS);
     CHECK_EQ_U64(((__typeof__(&cuCtxSetCurrent))by_version("cuCtxSetCurrent", 4000, 0))(context), CUDA_SUCCESS);
     __typeof__(&cuMemAlloc_v2) allocate = (__typeof__(allocate))by_version("cuMemAlloc", 3020, 0);
     __typeof__(&cuMemGetInfo_v2) info = (__typeof__(info))by_version("cuMemGetInfo", 3020, 0);

@@ -1,8 +1,8 @@
 /* DESIGN
  *
  * A simulated machine with a share of it: two cards of 80 GiB, a region that grants both, and every case in a child
- * process of its own (the library maps its region once per process). The test sees the driver twice: through the library
- * under test by calling it, and past it by REAL(name), which reads the driver's symbol table.
+ * process of its own (the library maps its region once per process). The test sees the driver twice: through the
+ * library under test by calling it, and past it by REAL(name), which reads the driver's symbol table.
  */
 #ifndef TESSERA_LIMITER_WORLD_H
 #define TESSERA_LIMITER_WORLD_H

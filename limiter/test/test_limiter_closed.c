@@ -25,6 +25,8 @@ static void everything_is_refused(void)
     IS(cuMemAllocAsync(&pointer, 512, NULL), CUDA_ERROR_NOT_PERMITTED);
     IS(cuMemAllocAsync_ptsz(&pointer, 512, NULL), CUDA_ERROR_NOT_PERMITTED);
     IS(cuMemCreate(&handle, 2 * MIB, &props, 0), CUDA_ERROR_NOT_PERMITTED);
+    IS(cuArrayCreate_v2(&(CUarray){NULL}, &(CUDA_ARRAY_DESCRIPTOR){64, 64, CU_AD_FORMAT_FLOAT, 1}),
+       CUDA_ERROR_NOT_PERMITTED);
     IS(cuMemGetInfo_v2(&size, &size), CUDA_ERROR_NOT_PERMITTED);
     IS(cuDeviceTotalMem_v2(&size, 0), CUDA_ERROR_NOT_PERMITTED);
     CHECK_EQ_U64(pointer, 1);

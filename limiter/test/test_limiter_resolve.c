@@ -1,7 +1,8 @@
 /* DESIGN
  *
  * Every road by which a program can reach a driver function ends at the hook, and nothing else changes: linked, dlsym,
- * dlvsym, cuGetProcAddress in both ABIs and every version. The rows come from hooks.def, so a new row is tested at once.
+ * dlvsym, cuGetProcAddress in both ABIs and every version. The rows come from hooks.def, so a new row is tested at
+ * once.
  */
 #include <dlfcn.h>
 
@@ -63,13 +64,14 @@ static void dlsym_answers_with_the_hook(void)
     }
 }
 
-/* What a driver function of this base name, version and variant is to answer: worked out here from the rule "the newest ABI
- * that is not newer", over the rows. */
+/* What a driver function of this base name, version and variant is to answer: worked out here from the rule "the
+ * newest ABI that is not newer", over the rows. */
 static const struct row *expected_row(const char *base, int version, int variant)
 {
     const struct row *best = NULL;
     for EACH_ROW (row) {
-        if (row->base == NULL || strcmp(row->base, base) != 0 || row->since > version || row->variant != variant) continue;
+        if (row->base == NULL || strcmp(row->base, base) != 0) continue;
+        if (row->since > version || row->variant != variant) continue;
         if (best == NULL || row->since > best->since) best = row;
     }
     return best;
@@ -115,7 +117,8 @@ static void every_version_of_every_name_resolves_by_the_rule(void)
 
 static void names_that_are_not_hooked_are_the_drivers(void)
 {
-    static const char *const names[] = {"", "cuNothing", "cuMemcpy", "cuLaunchKernel", "cuMemAllo", "cuMemAllocX", "nvmlInit"};
+    static const char *const names[] = {"",          "cuNothing",   "cuMemcpy", "cuLaunchKernel",
+                                        "cuMemAllo", "cuMemAllocX", "nvmlInit"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         check_version(names[i], 13000, 0);
         check_version(names[i], 0, 2);

@@ -1,7 +1,7 @@
 /* DESIGN
  *
- * Several processes of one share: they count together, and a dead one gives its memory back and blocks nobody. Fork, exec,
- * raw clone, threads.
+ * Several processes of one share: they count together, and a dead one gives its memory back and blocks nobody. Fork,
+ * exec, raw clone, threads.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +9,8 @@
 #include <time.h>
 
 #include "limiter_world.h"
+
+static const char *program; /* for exec; not /proc/self/exe, which is valgrind when that runs us */
 
 enum { ALLOCATE, FREE_BYTES, FREE_LAST, QUIT };
 
@@ -167,6 +169,47 @@ static void the_helper_lists_and_reaps_processes(void)
     dismiss(&two);
 }
 
+enum { CHUNK = 16, GREEDY = 8 };
+
+/* Takes 16 MiB at a time until refused; tells how many it got, and keeps them. */
+static void greedy(int in, int out)
+{
+    CUdeviceptr pointer;
+    uint64_t count = 0;
+    world_context(0);
+    hear(in);
+    while (cuMemAlloc_v2(&pointer, CHUNK * MIB) == CUDA_SUCCESS) {
+        count++;
+    }
+    tell(out, count);
+    hear(in);
+}
+
+static void greedy_processes_get_the_whole_share_and_no_more(void)
+{
+    struct child children[GREEDY];
+    uint64_t count = 0;
+    for (int i = 0; i < GREEDY; i++) {
+        children[i] = child_start(greedy);
+    }
+    for (int i = 0; i < GREEDY; i++) {
+        tell(children[i].to, 0);
+    }
+    for (int i = 0; i < GREEDY; i++) {
+        count += hear(children[i].from);
+    }
+    CHECK_EQ_U64(count, GIB / (CHUNK * MIB));
+    CHECK_EQ_U64(charged(0), GIB);
+    OK(REAL(cuInit)(0));
+    CUcontext context;
+    OK(REAL(cuDevicePrimaryCtxRetain)(&context, 0));
+    OK(REAL(cuCtxSetCurrent)(context));
+    CHECK_EQ_U64(taken(), GIB);
+    for (int i = 0; i < GREEDY; i++) {
+        child_end(&children[i], 0);
+    }
+}
+
 /* After fork the simulated driver, like the real one, starts again in the child. */
 static void hold_in_child(int in, int out)
 {
@@ -222,7 +265,7 @@ static void exec_into_self(int in, int out)
     tell(out, cuMemAlloc_v2(&pointer, GIB));
     snprintf(from, sizeof from, "%d", in);
     snprintf(to, sizeof to, "%d", out);
-    execl("/proc/self/exe", "test", "obey", from, to, (char *)NULL);
+    execl(program, program, "obey", from, to, (char *)NULL);
     _exit(1);
 }
 
@@ -289,11 +332,13 @@ static void a_full_table_of_living_processes_refuses_the_next(void)
 
 int main(int argc, char **argv)
 {
+    program = argv[0];
     if (argc == 4 && strcmp(argv[1], "obey") == 0) {
         obedient(atoi(argv[2]), atoi(argv[3]));
         return 0;
     }
     CASE(processes_of_a_share_count_together, GIB, GIB);
+    CASE(greedy_processes_get_the_whole_share_and_no_more, GIB, GIB);
     CASE(a_killed_process_gives_back_before_anyone_is_refused, GIB, GIB);
     CASE(a_killed_process_disappears_from_what_others_see, GIB, GIB);
     CASE(a_stopped_process_blocks_nobody_and_keeps_what_it_holds, GIB, GIB);

@@ -1,8 +1,9 @@
 /* DESIGN
  *
- * Eight processes allocate and free as fast as they can under one limit, one of them is killed at a random moment. Promises:
- * the share never passes its limit, the survivors finish all their work, what is accounted in the end is what the living
- * hold, and the victim's memory is back within a second, measured and printed. Argument: rounds (default 2), seed.
+ * Eight processes allocate and free as fast as they can under one limit, one of them is killed at a random moment.
+ * Promises: the share never passes its limit, the survivors finish all their work, what is accounted in the end is
+ * what the living hold, and the victim's memory is back within a second, measured and printed. Argument: rounds
+ * (default 2), seed.
  */
 #include <sched.h>
 #include <sys/mman.h>

@@ -1,7 +1,8 @@
 /* DESIGN
  *
- * Virtual memory management: who keeps an allocation alive, odd locations and sizes, errors. The simulated granularity is
- * 2 MiB, as on real cards; it does not export or import, so sharing between processes is not covered here.
+ * Virtual memory management: who keeps an allocation alive, odd locations and sizes, errors. The simulated
+ * granularity is 2 MiB, as on real cards; it does not export or import, so sharing between processes is not covered
+ * here.
  */
 #include "limiter_world.h"
 

@@ -1,7 +1,7 @@
 /* DESIGN
  *
- * The region as a file: what is created, what is refused when opened, what the helpers read and change. Expected offsets
- * and sizes are written out here, not taken from the header.
+ * The region as a file: what is created, what is refused when opened, what the helpers read and change. Expected
+ * offsets and sizes are written out here, not taken from the header.
  */
 #include <fcntl.h>
 #include <stdlib.h>

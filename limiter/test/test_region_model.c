@@ -1,16 +1,16 @@
 /* DESIGN
  *
- * A model checker for the accounting in src/account.c and src/slots.c: the real source, compiled so that every access to a
- * shared word first gives control to a scheduler. Processes are coroutines. The scheduler explores every
+ * A model checker for the accounting in src/account.c and src/slots.c: the real source, compiled so that every access
+ * to a shared word first gives control to a scheduler. Processes are coroutines. The scheduler explores every
  * interleaving of their accesses, with a SIGKILL possible before each of them, by depth-first search over snapshots.
  *
  * Checked in every state reached: the gauge equals the sum of what each slot contributes by the rule in account.c, dead
  * and half-dead slots included, and is within the limit. Checked at the end of every run, after one last reaping: the
  * gauge equals what the living processes know they hold, and every dead slot is free.
  *
- * Two states are the same if the shared words are the same and every process stands at the same place with the same local
- * values. Code between accesses is deterministic, so what a process saw since the operation began is where it stands; an
- * attempt whose exchange failed leaves nothing behind but the fact that it begins again.
+ * Two states are the same if the shared words are the same and every process stands at the same place with the same
+ * local values. Code between accesses is deterministic, so what a process saw since the operation began is where it
+ * stands; an attempt whose exchange failed leaves nothing behind but the fact that it begins again.
  *
  * Memory order is not modelled (sequential consistency); the order annotations are argued in atomics.h.
  */

@@ -1,7 +1,7 @@
 /* DESIGN
  *
- * Slots with real processes: registering, dying in every way, exec, zombies, a full table, another PID namespace. A child
- * tells its parent that it is ready through a pipe; nobody sleeps.
+ * Slots with real processes: registering, dying in every way, exec, zombies, a full table, another PID namespace. A
+ * child tells its parent that it is ready through a pipe; nobody sleeps.
  */
 #include <sched.h>
 #include <signal.h>

@@ -1,8 +1,9 @@
 /* DESIGN
  *
- * The accounting alone, without a driver in between, so that kills land inside it: processes charge and discharge in a tight
- * loop while they are killed at random and replaced, and all of them reap. The model checker proves the algorithm
- * under sequential consistency; this tries the compiled code on the real memory model. Argument: kills (default 400).
+ * The accounting alone, without a driver in between, so that kills land inside it: processes charge and discharge in
+ * a tight loop while they are killed at random and replaced, and all of them reap. The model checker proves the
+ * algorithm under sequential consistency; this tries the compiled code on the real memory model. Argument: kills
+ * (default 400).
  */
 #include <sched.h>
 #include <signal.h>
@@ -143,7 +144,8 @@ int main(int argc, char **argv)
         }
     }
     settle(pids);
-    printf("%d kills inside the accounting: the books balanced %d times, reaped %" PRIu64 " slots, at most %" PRIu64 " taken\n",
+    printf("%d kills inside the accounting: the books balanced %d times, reaped %" PRIu64 " slots, at most %" PRIu64
+           " taken\n",
            kills, kills / SETTLE_EVERY + 1, arena->region.usage.reaped_count,
            arena->region.usage.slot_high_water);
     return 0;

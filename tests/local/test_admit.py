@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -16,7 +17,7 @@ from tessera.core.fleet import Fleet
 from tessera.local.admit import Admitted, Answer, Declined, admit, judge, readmit, snapshot_of
 from tessera.local.ask import Ask
 from tessera.local.book import SCHEMA_VERSION, Book, Run, grants_of, open_book, region_path
-from tessera.local.machine import Machine
+from tessera.local.machine import Machine, this_machine
 from tessera.local.repair import repair
 from tessera.local.words import changes, reasons, refusal_lines
 from tessera.runtime.native import DeviceLimits, create_region
@@ -271,3 +272,18 @@ def test_a_crash_while_making_the_book_is_mended(machine: Machine, point: str) -
     assert crashed.returncode == -9
     assert [path for path in machine.directory.iterdir() if ".new" in path.name], "it was killed half-way"
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def test_what_several_users_may_write_is_shared_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    state = tmp_path / "shared"
+    state.mkdir()
+    state.chmod(0o1777)
+    monkeypatch.setenv("TESSERA_STATE_DIR", str(state))
+    machine = this_machine()
+    with open_book(machine):
+        pass
+    modes = [S_IMODE(path.stat().st_mode) for path in (machine.directory, machine.regions)]
+    assert modes == [0o1777, 0o1777]
+    assert S_IMODE((machine.directory / "ledger.db").stat().st_mode) == 0o666

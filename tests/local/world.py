@@ -68,6 +68,12 @@ class Call:
         """Until it is over; its exit code, negative where a signal ended it."""
         return self.process.wait(timeout=PATIENCE_SECONDS)
 
+    def close_input(self) -> None:
+        """Tell it that there is nothing more to come."""
+        if self.process.stdin:
+            self.process.stdin.close()
+            self.process.stdin = None
+
     def end(self) -> "Ended":
         """Close the input and wait."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)

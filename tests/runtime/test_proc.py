@@ -78,3 +78,16 @@ def test_a_command_with_blanks_and_parentheses_does_not_confuse(tmp_path: Path) 
 def test_crash_points_are_only_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(proc.CRASH_VARIABLE, "elsewhere")
     proc.crash_point("here")
+
+
+def test_open_files_are_seen_by_the_beginning_of_their_path(tmp_path: Path) -> None:
+    path = tmp_path / "device0"
+    assert not proc.has_open(os.getpid(), (f"{tmp_path}/dev",))
+    with path.open("w"):
+        assert proc.has_open(os.getpid(), ("/nowhere", f"{tmp_path}/dev"))
+
+
+def test_a_mapped_library_is_seen_by_its_name() -> None:
+    assert proc.has_mapped(os.getpid(), "libc.so.6")
+    assert not proc.has_mapped(os.getpid(), "libnowhere.so")
+    assert proc.has_mapped(1 << 22, "libnowhere.so"), "of who is gone nothing bad is said"

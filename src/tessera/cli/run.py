@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from typing import Final
 
 # Before anything imports numpy: its thread pools cost start-up time, and a process that forks is better off
@@ -95,4 +96,6 @@ def command(  # noqa: PLR0913 -- one argument an option
 
 
 def _say(line: str) -> None:
-    click.echo(f"tessera: {line}", err=True)
+    # Nobody may listen any more (`2>&1 | head`); that is no reason to end the command.
+    with suppress(OSError):
+        click.echo(f"tessera: {line}", err=True)

@@ -5,6 +5,7 @@ is refused, whatever is free. What waits for other models does not stand in the 
 allocator's, on the ledger rebuilt from the book.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -14,7 +15,7 @@ from tessera.allocator.fit import static_masks
 from tessera.allocator.ledger import Ledger
 from tessera.allocator.place import place, prospect
 from tessera.allocator.plan import decide
-from tessera.core.errors import InputErrors, Problem
+from tessera.core.errors import InputErrors, Problem, UnavailableError
 from tessera.core.fleet import Fleet, Snapshot
 from tessera.core.placement import Placed, Rejected
 from tessera.core.request import Pod, Request
@@ -24,6 +25,7 @@ from tessera.local.repair import repair
 from tessera.policy.rank import DEFAULT_POLICY, POLICIES
 from tessera.runtime.proc import crash_point
 
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 POLICY: Final = POLICIES[DEFAULT_POLICY]
 
 
@@ -74,12 +76,12 @@ def admit(book: Book, fleet: Fleet, wanted: Run, *, wait: bool) -> Answer:
 
 
 def readmit(book: Book, fleet: Fleet, uid: str) -> Answer:
-    """Ask again for a run that waits. Raises ``LookupError`` where it is in the queue no more."""
+    """Ask again for a run that waits. Raises :class:`UnavailableError` where it has left the queue."""
     with book.change():
         runs = repair(book)
         waiting = next((run for run in runs if run.uid == uid), None)
         if waiting is None:
-            raise LookupError(uid)
+            raise UnavailableError(f"run {uid} is not in the queue any more", "start it again")
         answer = judge(fleet, waiting, runs)
         if isinstance(answer, Admitted) and answer.run.placement is not None:
             book.place(uid, answer.run.placement, answer.run.why)
@@ -135,7 +137,7 @@ def _free_name(wanted: Run, runs: Sequence[Run]) -> str:
     """The name that was asked for, or the command's with the first number that makes it unique."""
     taken = {run.name: run for run in runs}
     if not wanted.name:
-        base = PurePath(wanted.command[0]).name
+        base = _ODD.sub("-", PurePath(wanted.command[0]).name)
         return next(name for n in range(1, len(taken) + 2) if (name := f"{base}-{n}") not in taken)
     holder = taken.get(wanted.name)
     if holder is not None:

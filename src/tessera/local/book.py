@@ -19,13 +19,12 @@ import msgspec
 from tessera.core.errors import UnavailableError
 from tessera.core.placement import Grant, Placement
 from tessera.local.ask import CONTAINER, Ask
-from tessera.local.machine import Machine
+from tessera.local.machine import LEDGER, Machine
 from tessera.runtime.proc import Identity, crash_point
-from tessera.runtime.state import link_once, temporary_for
+from tessera.runtime.state import link_once, share_file, temporary_for
 
 SCHEMA_VERSION: Final = 1
 BUSY_SECONDS: Final = 30.0
-_FILE: Final = "ledger.db"
 _SCHEMA: Final = """
 CREATE TABLE runs (
     ticket     INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -163,7 +162,7 @@ class Book:
         try:
             return call()
         except sqlite3.Error as error:
-            raise _unavailable(self.machine.directory / _FILE, error) from error
+            raise _unavailable(self.machine.directory / LEDGER, error) from error
 
 
 def _unavailable(path: Path, error: sqlite3.Error) -> UnavailableError:
@@ -177,7 +176,7 @@ def _unavailable(path: Path, error: sqlite3.Error) -> UnavailableError:
 @contextmanager
 def open_book(machine: Machine) -> Iterator[Book]:
     """The machine's book, made at need. Raises :class:`UnavailableError`."""
-    with closing(_connect(machine.directory / _FILE)) as connection:
+    with closing(_connect(machine.directory / LEDGER)) as connection:
         yield Book(machine, connection)
 
 
@@ -212,5 +211,6 @@ def _create(path: Path) -> None:
         connection.execute(_SCHEMA)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
+    share_file(temporary)
     crash_point(f"before-link-{path.name}")
     link_once(temporary, path)

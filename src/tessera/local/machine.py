@@ -25,6 +25,8 @@ SPEC_EXAMPLE: Final = "1xA100-SXM4-80GB, 4xT4 or 2xT4:24Gi"
 _SPEC: Final = re.compile(r"(?:(\d+)x)?(.+?)(?::(\d+)(Gi|Mi))?", re.IGNORECASE)
 _MOST_DEVICES: Final = 16
 _DESCRIPTION: Final = "machine.conf"
+_REGIONS: Final = "regions"
+LEDGER: Final = "ledger.db"
 _UUID_MARK: Final = "51300000"
 """Begins the uuid of every simulated device."""
 
@@ -45,7 +47,7 @@ class Machine:
     @property
     def regions(self) -> Path:
         """The directory of the shared regions."""
-        return self.directory / "regions"
+        return self.directory / _REGIONS
 
     @property
     def title(self) -> str:
@@ -53,27 +55,28 @@ class Machine:
         return f"{self.name} (simulated)" if self.is_simulated else self.name
 
 
-def this_machine(state: Path | None = None) -> Machine:
+def this_machine() -> Machine:
     """The machine that we run on."""
-    return _prepared(Machine(os.uname().nodename, (state or state_directory()) / "machine"))
+    return _prepared(os.uname().nodename, "machine")
 
 
-def simulated_machine(spec: str, state: Path | None = None) -> Machine:
+def simulated_machine(spec: str) -> Machine:
     """The simulated machine that ``spec`` names. Raises :class:`InputErrors`."""
     count, model, memory_mib = parse_spec(spec)
     nominal = "" if memory_mib == model.memory_mib else f":{memory_mib}Mi"
     name = f"{count}x{re.sub('[^A-Za-z0-9.]+', '-', model.name)}{nominal}"
-    directory = make_directory((state or state_directory()) / "sim" / name)
+    directory = make_directory(state_directory(), "sim", name)
+    write_once(directory / _DESCRIPTION, _describe(count, model, memory_mib))
+    return _prepared(name, "sim", name)
+
+
+def _prepared(name: str, *parts: str) -> Machine:
+    """A machine whose directories are there, without what the dead left half-made."""
+    directory = make_directory(state_directory(), *parts)
+    make_directory(state_directory(), *parts, _REGIONS)
+    sweep_temporaries(directory)
     description = directory / _DESCRIPTION
-    write_once(description, _describe(count, model, memory_mib))
-    return _prepared(Machine(name, directory, description))
-
-
-def _prepared(machine: Machine) -> Machine:
-    make_directory(machine.directory)
-    make_directory(machine.regions)
-    sweep_temporaries(machine.directory)
-    return machine
+    return Machine(name, directory, description if parts[0] == "sim" else None)
 
 
 def named_machine(simulate: str | None) -> Machine:
@@ -84,11 +87,11 @@ def named_machine(simulate: str | None) -> Machine:
 def known_machines() -> Iterator[Machine]:
     """Every machine that has a ledger in the state directory, this one first."""
     state = state_directory()
-    if (state / "machine" / "ledger.db").exists():
-        yield this_machine(state)
+    if (state / "machine" / LEDGER).exists():
+        yield this_machine()
     for directory in sorted((state / "sim").glob("*")):
-        if (directory / "ledger.db").exists():
-            yield _prepared(Machine(directory.name, directory, directory / _DESCRIPTION))
+        if (directory / LEDGER).exists():
+            yield _prepared(directory.name, "sim", directory.name)
 
 
 def parse_spec(spec: str) -> tuple[int, DeviceModel, int]:

@@ -7,6 +7,7 @@ whenever the book is locked for writing.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tessera.core.errors import TesseraError
 from tessera.local.book import Book, Run, region_path
@@ -64,4 +65,5 @@ def sweep_regions(machine: Machine, runs: Iterable[Run]) -> None:
     held = {run.uid for run in runs}
     for path in machine.regions.iterdir():
         if path.name.split(".", 1)[0] not in held:
-            path.unlink(missing_ok=True)
+            with suppress(PermissionError):  # another user's, in a sticky directory: they remove it themselves
+                path.unlink(missing_ok=True)

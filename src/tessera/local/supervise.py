@@ -23,12 +23,13 @@ from tessera.local.book import Book, Run, grants_of, region_path
 from tessera.local.launch import Command, become_subreaper, start
 from tessera.local.watch import NOTHING_SEEN, escape_message, look_at
 from tessera.runtime.native import LIMITER, LiveRegion
-from tessera.runtime.nvml import DeviceProcess, Nvml
+from tessera.runtime.nvml import DEVICE_FILES, DeviceProcess, Nvml
 from tessera.runtime.proc import (
     command_of,
     crash_point,
     descendants,
     has_mapped,
+    has_open,
     identity_of,
     inner_identity,
     is_descendant,
@@ -157,7 +158,15 @@ class Supervisor:
         return frozenset(pid for pid in descendants(os.getpid()) if not has_mapped(pid, LIMITER.name))
 
     def _identify(self, pid: int) -> tuple[int, int] | None:
-        return inner_identity(pid) if is_descendant(pid, os.getpid()) and pid != os.getpid() else None
+        """Who a process of this run is to the region; ``None`` for everybody else's.
+
+        A driver outside of our PID namespace gives numbers that mean somebody else here: a process of ours that
+        has no device open is not the one it speaks of.
+        """
+        if pid == os.getpid() or not is_descendant(pid, os.getpid()):
+            return None
+        uses = self._book.machine.is_simulated or has_open(pid, DEVICE_FILES)
+        return inner_identity(pid) if uses else None
 
     def _meet_unlimited(self, process: DeviceProcess, device: str) -> None:
         self._warned.add(process.pid)

@@ -15,7 +15,7 @@ from tessera.core.placement import Grant
 from tessera.core.units import BYTES_PER_MIB
 from tessera.local.admit import snapshot_of
 from tessera.local.book import Run, grants_of, open_book
-from tessera.local.machine import Machine, fleet_of
+from tessera.local.machine import LEDGER, Machine, fleet_of
 from tessera.local.repair import is_watched, living, read_region, repair
 from tessera.runtime.nvml import Fault, Inventory, Nvml, Reading
 from tessera.runtime.proc import age_seconds, command_of
@@ -128,7 +128,7 @@ class MachineView:
 
 def mended_runs(machine: Machine) -> tuple[Run, ...]:
     """The runs of a machine, after what crashed ones left was mended. Makes no book where there is none."""
-    if not (machine.directory / "ledger.db").exists():
+    if not (machine.directory / LEDGER).exists():
         return ()
     with open_book(machine) as book, book.change():
         return repair(book)

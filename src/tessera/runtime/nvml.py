@@ -26,6 +26,9 @@ from tessera.vendors.models import find_model
 
 MACHINE_VARIABLE: Final = "TESSERA_SIM_MACHINE"
 VENDOR: Final = "NVIDIA"
+DEVICE_FILES: Final = ("/dev/nvidia", "/dev/dxg")
+"""What every process that uses a real device has open."""
+
 _NO_DRIVER: Final = "--simulate 1xA100-SXM4-80GB runs without a device"
 _Value = TypeVar("_Value")
 

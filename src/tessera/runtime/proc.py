@@ -150,6 +150,24 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def has_open(pid: int, prefixes: tuple[str, ...]) -> bool:
+    """Whether a process has a file open whose path begins so; true as well where we may not look."""
+    folder = PROC / str(pid) / "fd"
+    try:
+        return any(_link(folder / name).startswith(prefixes) for name in os.listdir(folder))  # noqa: PTH208 -- names
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 -- text
+    except OSError:
+        return ""
+
+
 def has_mapped(pid: int, library: str) -> bool:
     """Whether a process has a file of this name mapped; true as well where it is gone or may not be looked at."""
     try:

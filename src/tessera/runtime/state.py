@@ -12,7 +12,9 @@ and renamed; what a process that was killed left under such a name is swept by t
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
+from stat import S_IMODE
 from typing import Final
 
 from tessera.core.errors import UnavailableError
@@ -42,13 +44,27 @@ def state_directory() -> Path:
     return Path(home) / "tessera"
 
 
-def make_directory(path: Path) -> Path:
-    """``path``, made at need. Raises :class:`UnavailableError` where it cannot be."""
+def make_directory(state: Path, *parts: str) -> Path:
+    """A directory in the state directory, made at need. Raises :class:`UnavailableError` where it cannot be.
+
+    It gets the mode of the state directory: what several users may write is shared as a whole.
+    """
+    path = state
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        state.mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            path = path / part
+            if not path.is_dir():
+                path.mkdir(exist_ok=True)
+                path.chmod(S_IMODE(state.stat().st_mode))
     except OSError as error:
         raise UnavailableError(f"cannot make {path}: {error.strerror}", f"set {STATE_VARIABLE}") from error
     return path
+
+
+def share_file(path: Path) -> None:
+    """Let whoever may write the directory of ``path`` write the file as well."""
+    path.chmod(S_IMODE(path.parent.stat().st_mode) & 0o666)
 
 
 def temporary_for(path: Path) -> Path:
@@ -82,4 +98,5 @@ def sweep_temporaries(directory: Path) -> None:
     for path in directory.iterdir():
         found = _TEMPORARY.search(path.name)
         if found and int(found[1]) != os.getpid() and identity_of(int(found[1])) is None:
-            path.unlink(missing_ok=True)
+            with suppress(PermissionError):  # another user's, in a sticky directory: they sweep it themselves
+                path.unlink(missing_ok=True)
