@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         "peak counts the sum",
-        "allocator/place.py",
+        "allocator/grants.py",
         "[max(column) for column",
         "[sum(column) for column",
         "charged_the_peak",
@@ -155,6 +155,27 @@ MUTANTS = (
         "np.unique(keys[keys >= 0]).tolist()",
         "np.unique(keys[keys >= 0]).tolist()[1:]",
         "exactly_one_reason_group",
+    ),
+    Mutant(
+        "one node forgets exclusive holders",
+        "allocator/single.py",
+        "not passes(device, rules) or tally.exclusive",
+        "not passes(device, rules)",
+        "without_arrays",
+    ),
+    Mutant(
+        "one node forgets the pod count",
+        "allocator/single.py",
+        "len(self._placed) + 1 <= node.max_pods",
+        "len(self._placed) <= node.max_pods",
+        "without_arrays",
+    ),
+    Mutant(
+        "one device forgets the denied uuids",
+        "allocator/rules.py",
+        " or d.uuid in c.uuids_denied",
+        "",
+        "same_devices_out",
     ),
 )
 

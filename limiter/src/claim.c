@@ -2,9 +2,9 @@
  *
  * The road of every allocation that is charged by itself: claim (charge the share, reserve a record) - driver - finish
  * (record, or give back). A claim that goes past the limit answers CUDA_ERROR_OUT_OF_MEMORY without calling the driver,
- * and the caller's variables stay as they were. A call without a context, or one that its hook holds for unsound, is not
- * claimed: the driver states the error. Should the driver accept it, it is charged after the fact or undone, so nothing
- * stays uncounted.
+ * and the caller's variables stay as they were. A call without a context, or one that its hook holds for unsound, is
+ * not claimed: the driver states the error. Should the driver accept it, it is charged after the fact or undone, so
+ * nothing stays uncounted.
  *
  * Frees go the other way round: the record is taken out before the driver is asked, as the driver may hand the same
  * pointer to another thread before we are back, and the charge is given back after it.

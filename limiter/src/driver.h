@@ -55,7 +55,7 @@ struct lim_site {
 /* Region index of a driver's device number; LIM_NO_DEVICE if the driver does not know it. */
 int lim_device_of(struct lim_process *process, CUdevice device);
 
-/* Region index of the device that a location names; LIM_NO_DEVICE for host memory and numbers that the driver refuses. */
+/* Region index of the device that a location names; LIM_NO_DEVICE for host memory and numbers the driver refuses. */
 int lim_location_device(struct lim_process *process, const CUmemLocation *location);
 
 /* As lim_device_of for callers that have no slot, without the cache. */

@@ -49,35 +49,16 @@ static bool publish(void *slot, void *value)
     return __atomic_compare_exchange_n((void **)slot, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Waits where the holder of the lock was descheduled: rarely, as it is held for a few instructions. Nobody is woken;
- * the wait has an end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants
- * it. */
-static __attribute__((noinline)) void wait_for_lock(uint32_t *lock)
+void lim_wait_lock(uint32_t *lock)
 {
     const struct timespec a_moment = {.tv_nsec = 50000};
     int saved = errno;
-    syscall(SYS_futex, lock, FUTEX_WAIT_PRIVATE, 1u, &a_moment, NULL, 0);
-    errno = saved;
-}
-
-static bool try_lock(uint32_t *lock)
-{
-    uint32_t expected = 0;
-    return __atomic_compare_exchange_n(lock, &expected, 1u, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-
-void lim_lock(struct lim_process *process)
-{
-    for (unsigned spins = 0; !try_lock(&process->lock); spins++) {
-        if (spins % LOCK_SPINS == LOCK_SPINS - 1u) {
-            wait_for_lock(&process->lock);
+    for (unsigned spins = 1; !lim_try_lock(lock); spins++) {
+        if (spins % LOCK_SPINS == 0) {
+            syscall(SYS_futex, lock, FUTEX_WAIT_PRIVATE, 1u, &a_moment, NULL, 0);
         }
     }
-}
-
-void lim_unlock(struct lim_process *process)
-{
-    __atomic_store_n(&process->lock, 0u, __ATOMIC_RELEASE);
+    errno = saved;
 }
 
 struct tessera_region *lim_region(void)
@@ -188,7 +169,7 @@ bool lim_take(struct lim_process *process, uint32_t device, uint64_t granules, s
 
 bool lim_reap_now(struct lim_process *process)
 {
-    uint64_t now = lim_now_ns();
+    uint64_t now = lim_coarse_ns();
     word_store(&process->region->slot[process->slot].heartbeat_ns, now);
     __atomic_store_n(&process->scanned_ns, now, __ATOMIC_RELAXED);
     return lim_reap_dead(process->region, &process->identity, process->slot) > 0;
@@ -240,7 +221,7 @@ void lim_give(struct lim_process *process, uint32_t device, uint64_t granules)
 static void reap_sometimes(struct tessera_region *region)
 {
     struct lim_process *process = pages();
-    uint64_t now = lim_now_ns();
+    uint64_t now = lim_coarse_ns();
     if (process == NULL || now - __atomic_load_n(&process->scanned_ns, __ATOMIC_RELAXED) < SCAN_PERIOD_NS) {
         return;
     }

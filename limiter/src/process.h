@@ -40,9 +40,28 @@ struct lim_process *lim_process(void);
 /* The process if it has a slot already, else NULL: for calls that only give back. */
 struct lim_process *lim_attached(void);
 
+static inline bool lim_try_lock(uint32_t *lock)
+{
+    uint32_t expected = 0;
+    return __atomic_compare_exchange_n(lock, &expected, 1u, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* Takes the lock when somebody else has it: rare, as it is held for a few instructions. Nobody is woken; waits have an
+ * end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants it. */
+void lim_wait_lock(uint32_t *lock);
+
 /* Serialises this process's threads. Held for a few instructions, never across a driver call. */
-void lim_lock(struct lim_process *process);
-void lim_unlock(struct lim_process *process);
+static inline void lim_lock(struct lim_process *process)
+{
+    if (!lim_try_lock(&process->lock)) {
+        lim_wait_lock(&process->lock);
+    }
+}
+
+static inline void lim_unlock(struct lim_process *process)
+{
+    __atomic_store_n(&process->lock, 0u, __ATOMIC_RELEASE);
+}
 
 /* Charges and reserves room for `records` in the ledger, in one step. False: over the limit, nothing changed. */
 bool lim_take(struct lim_process *process, uint32_t device, uint64_t granules, size_t records);

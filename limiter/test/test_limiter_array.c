@@ -1,7 +1,7 @@
 /* DESIGN
  *
- * Arrays: charged by what the driver says they take, not by the product of their sides. The simulated driver pads in its
- * own way, so a guess would show.
+ * Arrays: charged by what the driver says they take, not by the product of their sides. The simulated driver pads in
+ * its own way, so a guess would show.
  */
 #include "limiter_world.h"
 

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import WORLDS, legal_somewhere, overlaps, worlds
+from laws.worlds import WORLDS, legal_somewhere, nodes, overlaps, rules_of_all_kinds, worlds
+from tessera.allocator.fit import static_masks
 from tessera.allocator.ledger import Adopt, Commit, Ledger, Refused, Release, Reserve
+from tessera.allocator.place import place
 from tessera.allocator.plan import decide
+from tessera.allocator.rules import STATIC_RULES, passes
+from tessera.allocator.single import OneNode
 from tessera.core.fleet import Fleet, Usage
 from tessera.core.placement import Charge, Placed, Placement, Rejected
 from tessera.core.request import Pod
@@ -156,3 +160,31 @@ def test_a_device_is_charged_the_peak_of_what_runs_together_on_it(case):
             assert charge.compute_milli == max(sum(s.compute_request for s in shares) for shares in together)
             assert charge.slots == max(len(shares) for shares in together)
             assert charge.exclusive == any(s.exclusive for shares in together for s in shares)
+
+
+@every_policy
+@MANY
+@given(data=st.data())
+def test_one_node_is_placed_without_arrays_exactly_as_with_them(policy, data):
+    world, queue = data.draw(worlds)
+    node = world[0]
+    ledger, placed = Ledger(Fleet([node])), []
+    for pod in queue:
+        without = OneNode(node, placed).place(pod, POLICIES[policy])
+        decision = place(ledger.snapshot(), pod, POLICIES[policy])
+        assert without == (decision.placement if decision else None)
+        if without is not None:
+            ledger.apply(Adopt(without))
+            placed.append(without)
+
+
+@MANY
+@given(case=st.tuples(nodes(), rules_of_all_kinds))
+def test_rules_for_one_device_and_for_columns_rule_the_same_devices_out(case):
+    world, rules = case
+    fleet = Fleet(world)
+    failing, passing = static_masks(fleet).of(rules)
+    for (reason, column), (scalar_reason, rules_out) in zip(failing, STATIC_RULES, strict=True):
+        assert reason == scalar_reason
+        assert column.tolist() == [rules_out(device, rules) for device in fleet.devices]
+    assert passing.tolist() == [passes(device, rules) for device in fleet.devices]

@@ -31,6 +31,7 @@ def nodes(draw: st.DrawFn, most_nodes: int = 3, most_devices: int = 3) -> list[N
                 slots=draw(st.integers(1, 3)),
                 numa=draw(st.sampled_from([None, 0, 1])),
                 healthy=draw(st.booleans()) or draw(st.booleans()),
+                cordoned=draw(st.integers(0, 5)) == 0,
             )
             for i in range(draw(st.integers(0, most_devices)))
         ]
@@ -47,6 +48,23 @@ CONSTRAINTS = st.builds(
     distinct_devices=st.integers(0, 2).map(lambda n: n == 0),
     same_device=st.sampled_from([(), (), (("c0", "c1"),)]),
 )
+
+
+UUIDS = st.frozensets(st.sampled_from([f"n{n}-{i}" for n in range(2) for i in range(3)] + ["gone"]), max_size=3)
+MODELS = st.lists(st.builds(ModelRule, st.sampled_from(["a", "A", "b", "c"]), st.booleans()), max_size=2).map(
+    tuple
+)
+rules_of_all_kinds = st.builds(
+    Constraints,
+    vendor=st.sampled_from([None, "nvidia", "other"]),
+    models_allowed=MODELS,
+    models_denied=MODELS,
+    uuids_allowed=UUIDS,
+    uuids_denied=UUIDS,
+    indices=st.frozensets(st.integers(0, 3), max_size=2),
+    modes=st.sampled_from([frozenset(), frozenset({"shared"}), frozenset({"mig"})]),
+)
+"""Constraints on a device's own facts."""
 
 
 @st.composite
@@ -179,7 +197,7 @@ def _device_stays_sound(
         return True
     others = [charge for uuid, charge in held if uuid == device.uuid]
     busy, used = sum(c.slots for c in others), sum(c.compute_milli for c in others)
-    if not device.healthy or any(c.exclusive for c in others):
+    if not device.healthy or device.cordoned or any(c.exclusive for c in others):
         return False
     if rules.models_allowed and device.model != "A":
         return False

@@ -7,7 +7,8 @@ from builders import a_claim, a_fleet, a_node, a_pod, a_share
 from tessera.allocator.ledger import Adopt, Ledger
 from tessera.allocator.place import place
 from tessera.core.request import Preference
-from tessera.policy.rank import DEFAULT_POLICY, POLICIES, Policy, Ranking, order_devices, rank_nodes
+from tessera.policy.nodes import order_devices, rank_nodes
+from tessera.policy.rank import DEFAULT_POLICY, POLICIES, Policy, Ranking
 
 
 def test_the_default_is_a_policy():

@@ -10,9 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from tessera.allocator.rules import model_passes
 from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
 from tessera.core.placement import Reason
-from tessera.core.request import Claim, Constraints, ModelRule, Pod
+from tessera.core.request import Claim, Constraints, Pod
 from tessera.core.share import ComputeAmount, ComputeMilli, MemoryAmount, MemoryMiB
 from tessera.core.units import WHOLE
 
@@ -56,42 +57,46 @@ def _compute_column(fleet: Fleet, amount: ComputeAmount) -> tuple[Ints, Bools | 
     return np.asarray(np.maximum(milli, 1), dtype=np.int64), unknown
 
 
-def _matches(model: str, rules: tuple[ModelRule, ...]) -> bool:
-    lowered = model.lower()
-    return any(r.pattern == model if r.exact else r.pattern.lower() in lowered for r in rules)
-
-
 def _wrong_model(fleet: Fleet, constraints: Constraints) -> Bools:
-    wrong = [
-        bool(constraints.models_allowed and not _matches(model, constraints.models_allowed))
-        or _matches(model, constraints.models_denied)
-        for model in fleet.models
-    ]
-    return np.asarray(wrong, dtype=np.bool_)[fleet.model] if wrong else np.zeros(0, dtype=np.bool_)
+    wrong = np.fromiter((not model_passes(model, constraints) for model in fleet.models), dtype=np.bool_)
+    return wrong[fleet.model] if len(wrong) else np.zeros(0, dtype=np.bool_)
+
+
+def _nobody(fleet: Fleet) -> Bools:
+    return np.zeros(len(fleet.devices), dtype=np.bool_)
+
+
+def _rows_of(fleet: Fleet, uuids: frozenset[str]) -> list[int]:
+    return [fleet.device_row[uuid] for uuid in uuids if uuid in fleet.device_row]
 
 
 def _wrong_uuid(fleet: Fleet, constraints: Constraints) -> Bools:
-    allowed, denied = constraints.uuids_allowed, constraints.uuids_denied
-    return np.fromiter(
-        ((bool(allowed) and d.uuid not in allowed) or d.uuid in denied for d in fleet.devices), dtype=np.bool_
-    )
+    wrong = _nobody(fleet)
+    if constraints.uuids_allowed:
+        wrong[:] = True
+        wrong[_rows_of(fleet, constraints.uuids_allowed)] = False
+    wrong[_rows_of(fleet, constraints.uuids_denied)] = True
+    return wrong
 
 
 def _wrong_index(fleet: Fleet, constraints: Constraints) -> Bools:
     if not constraints.indices:
-        return np.zeros(len(fleet.devices), dtype=np.bool_)
+        return _nobody(fleet)
     return np.asarray(~np.isin(fleet.index, list(constraints.indices)), dtype=np.bool_)
 
 
 def _wrong_mode(fleet: Fleet, constraints: Constraints) -> Bools:
-    return np.fromiter(
-        (bool(constraints.modes) and d.mode not in constraints.modes for d in fleet.devices), dtype=np.bool_
-    )
+    if not constraints.modes:
+        return _nobody(fleet)
+    wrong = np.fromiter((mode not in constraints.modes for mode in fleet.modes), dtype=np.bool_)
+    return wrong[fleet.mode]
 
 
 def _wrong_vendor(fleet: Fleet, constraints: Constraints) -> Bools:
-    wanted = constraints.vendor
-    return np.fromiter((wanted is not None and d.vendor != wanted for d in fleet.devices), dtype=np.bool_)
+    if constraints.vendor is None:
+        return _nobody(fleet)
+    wrong = np.fromiter((vendor != constraints.vendor for vendor in fleet.vendors), dtype=np.bool_)
+    return wrong[fleet.vendor]
 
 
 STATIC_CHECKS: Final[tuple[tuple[Reason, Callable[[Fleet, Constraints], Bools]], ...]] = (

@@ -6,17 +6,19 @@ Step 4 is exact, so a pod is placed exactly when some legal placement exists. De
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tessera.allocator.fit import Need, fitting, need_of, open_nodes
+from tessera.allocator.grants import group_of, placement_of
+from tessera.allocator.rules import constraints_of
 from tessera.allocator.search import LocalClaim, LocalDevice, Rules, SearchLimit, search
-from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
-from tessera.core.placement import Charge, Grant, Placed, Placement
-from tessera.core.request import Claim, Constraints, Pod, Request, phases
-from tessera.core.share import Share, resolve
-from tessera.policy.rank import Policy, order_devices, rank_nodes
+from tessera.core.fleet import Bools, Ints, Snapshot
+from tessera.core.placement import Placed
+from tessera.core.request import Constraints, Pod, Request, phases
+from tessera.policy.nodes import order_devices, rank_nodes
+from tessera.policy.rank import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
         raise ValueError(f"pod {pod.key} asks for no accelerator")
     fleet = snapshot.fleet
     needs = tuple(need_of(fleet, claim) for claim in request.claims)
-    rules = tuple(_rules_of(claim, request.constraints) for claim in request.claims)
+    rules = tuple(constraints_of(claim, request.constraints) for claim in request.claims)
     fits = tuple(fitting(snapshot, need, rule) for need, rule in zip(needs, rules, strict=True))
     counts = tuple(fleet.per_node(fit) for fit in fits)
     open_ = open_nodes(snapshot, pod)
@@ -48,10 +50,6 @@ def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
     for claim, count in zip(request.claims, counts, strict=True):
         hosts &= count >= claim.count
     return Prospect(pod, request, needs, rules, fits, counts, open_, hosts)
-
-
-def _rules_of(claim: Claim, constraints: Constraints) -> Constraints:
-    return constraints if claim.vendor is None else replace(constraints, vendor=claim.vendor)
 
 
 def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:
@@ -63,7 +61,9 @@ def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:
         order = order_devices(snapshot, snapshot.fleet.rows(node_row), chosen_policy.device)
         rows = _rows_on(snapshot, found, node_row, order, tried)
         if rows is not None:
-            return Placed(_placement(snapshot.fleet, found, node_row, rows))
+            fleet = snapshot.fleet
+            chosen = [[fleet.devices[row] for row in taken] for taken in rows]
+            return Placed(placement_of(pod, fleet.node_names[node_row], found.request.claims, chosen))
     return None
 
 
@@ -127,68 +127,8 @@ def local_problem(snapshot: Snapshot, found: Prospect, node_row: int) -> Problem
             needs=tuple((int(n.memory[r]), int(n.compute[r])) if fit[r] else None for r in rows),
             phases=tuple(p for p, alive in enumerate(life) if not alive.isdisjoint(claim.containers)),
             exclusive=n.exclusive,
-            group=_group_of(claim, constraints.same_device),
+            group=group_of(claim, constraints.same_device),
         )
         for claim, n, fit in zip(found.request.claims, found.needs, found.fits, strict=True)
     )
     return devices, claims, len(life), Rules(constraints.one_numa, constraints.distinct_devices)
-
-
-def _group_of(claim: Claim, groups: Sequence[Sequence[str]]) -> int | None:
-    return next((i for i, group in enumerate(groups) if not set(group).isdisjoint(claim.containers)), None)
-
-
-def _share_on(fleet: Fleet, claim: Claim, row: int) -> Share:
-    device = fleet.devices[row]
-    share = resolve(claim.share, device.memory_mib, device.milli_tflops)
-    assert share is not None, "a device whose TFLOPS are unknown does not fit a claim in TFLOPS"
-    return share
-
-
-def _placement(fleet: Fleet, found: Prospect, node_row: int, rows: Sequence[Sequence[int]]) -> Placement:
-    shares = [
-        [(row, _share_on(fleet, claim, row)) for row in taken]
-        for claim, taken in zip(found.request.claims, rows, strict=True)
-    ]
-    grants: dict[str, tuple[Grant, ...]] = {}
-    for claim, taken in zip(found.request.claims, shares, strict=True):
-        granted = tuple(
-            Grant(d.uuid, d.index, d.model, share) for d, share in ((fleet.devices[r], s) for r, s in taken)
-        )
-        for container in claim.containers:
-            grants[container] = grants.get(container, ()) + granted
-    return Placement(
-        pod_uid=found.pod.uid,
-        pod_key=found.pod.key,
-        node=fleet.nodes[node_row].name,
-        grants=grants,
-        charges=_charges(fleet, found, shares),
-        cpu_milli=found.pod.cpu_milli,
-        memory_mib=found.pod.memory_mib,
-    )
-
-
-def _charges(fleet: Fleet, found: Prospect, shares: Sequence[Sequence[tuple[int, Share]]]) -> tuple[Charge, ...]:
-    """What the pod takes of each device at its peak, counted per device and per quantity."""
-    if len(shares) == 1:
-        return tuple(
-            Charge(fleet.devices[row].uuid, s.memory_request, s.compute_request, 1, s.exclusive)
-            for row, s in shares[0]
-        )
-    life = phases(found.pod.containers)
-    sums: dict[int, list[list[int]]] = {}
-    exclusive: set[int] = set()
-    for claim, taken in zip(found.request.claims, shares, strict=True):
-        alive = [p for p, names in enumerate(life) if not names.isdisjoint(claim.containers)]
-        for row, share in taken:
-            per_phase = sums.setdefault(row, [[0, 0, 0] for _ in life])
-            if share.exclusive:
-                exclusive.add(row)
-            for p in alive:
-                for i, amount in enumerate((share.memory_request, share.compute_request, 1)):
-                    per_phase[p][i] += amount
-    peaks = {row: [max(column) for column in zip(*phase, strict=True)] for row, phase in sorted(sums.items())}
-    return tuple(
-        Charge(fleet.devices[row].uuid, memory, compute, slots, row in exclusive)
-        for row, (memory, compute, slots) in peaks.items()
-    )

@@ -124,4 +124,3 @@ class TopApp(App[None]):
             table.add_row(*cells)
         table.move_cursor(row=min(row, max(0, len(rows) - 1)), animate=False)
         table.scroll_to(x, y, animate=False)
-

@@ -34,11 +34,20 @@ def _flags(values: Iterable[bool]) -> Bools:
     return array
 
 
+def _kinds(names: Iterable[str]) -> tuple[tuple[str, ...], Ints]:
+    """The different names in order, and for each device the position of its own."""
+    listed = list(names)
+    kinds = tuple(sorted(set(listed)))
+    rows = {kind: row for row, kind in enumerate(kinds)}
+    return kinds, _ints(rows[name] for name in listed)
+
+
 class Fleet:
     """All nodes and their devices. Raises ``ValueError`` where two nodes or two devices have one identity.
 
-    Arrays over devices: ``node_of memory compute slots tflops index numa model usable healthy cordoned``
-    (``numa`` is -1 and ``tflops`` 0 where unknown). Arrays over nodes: ``cpu host_memory max_pods open``.
+    Arrays over devices: ``node_of memory compute slots tflops index numa healthy cordoned`` (``numa`` is -1 and
+    ``tflops`` 0 where unknown), and ``model vendor mode``, which are positions in ``models vendors modes``.
+    Arrays over nodes: ``cpu host_memory max_pods open``.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -65,9 +74,9 @@ class Fleet:
         self.numa: Ints = _ints(-1 if d.numa is None else d.numa for d in devices)
         self.healthy: Bools = _flags(d.healthy for d in devices)
         self.cordoned: Bools = _flags(d.cordoned for d in devices)
-        self.models: tuple[str, ...] = tuple(sorted({d.model for d in devices}))
-        rows = {model: row for row, model in enumerate(self.models)}
-        self.model: Ints = _ints(rows[d.model] for d in devices)
+        self.models, self.model = _kinds(d.model for d in devices)
+        self.vendors, self.vendor = _kinds(d.vendor for d in devices)
+        self.modes, self.mode = _kinds(d.mode for d in devices)
 
     def _fill_nodes(self) -> None:
         nodes = self.nodes

@@ -128,4 +128,3 @@ def _become(command: Command, mask: Iterable[signal.Signals]) -> NoReturn:
     except OSError as error:
         os.write(2, f"tessera: {command.words[0]}: {error.strerror}\n".encode())
         os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
-

@@ -204,4 +204,3 @@ class Supervisor:
             crash_point("before-commit-release")
         crash_point("after-release")
         region.path.unlink(missing_ok=True)
-

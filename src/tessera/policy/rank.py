@@ -1,4 +1,4 @@
-"""Rankings of nodes and of a node's devices. Integers only, so that every machine ranks alike.
+"""Rankings, and the order of a node's devices. Integers only, so that every machine ranks alike.
 
 The fill of something is what would be used of it in parts per million, memory and compute added:
 ``fill = memory_used * 10^6 // memory + compute_used * 10^6 // compute``.
@@ -9,14 +9,11 @@ The fill of something is what would be used of it in parts per million, memory a
 Ties go to the first node of the fleet and to the lowest device index.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-import numpy as np
-
-from tessera.core.fleet import Ints, Snapshot
 from tessera.core.request import Preference
 
 MILLION: Final = 1_000_000
@@ -45,7 +42,7 @@ class Policy:
 
 
 _NAMES: Final = frozenset(ranking.value for ranking in Ranking)
-_SIGN: Final[Mapping[Ranking, int]] = {Ranking.BINPACK: 1, Ranking.SPREAD: -1}
+SIGN: Final[Mapping[Ranking, int]] = {Ranking.BINPACK: 1, Ranking.SPREAD: -1}
 
 POLICIES: Final[Mapping[str, Policy]] = {
     "binpack": Policy(Ranking.BINPACK, Ranking.BINPACK),
@@ -56,24 +53,22 @@ POLICIES: Final[Mapping[str, Policy]] = {
 DEFAULT_POLICY: Final = "binpack"
 
 
-def _fill(used: Ints, total: Ints) -> Ints:
-    return np.asarray(used * MILLION // np.maximum(total, 1), dtype=np.int64)
+class Level(NamedTuple):
+    """How far a device is used: MiB and milli of how much, and its index (``position``) on the node."""
+
+    memory_used: int
+    memory: int
+    compute_used: int
+    compute: int
+    position: int
+
+    def fill(self) -> int:
+        """Parts per million, memory and compute added."""
+        memory = self.memory_used * MILLION // max(self.memory, 1)
+        return memory + self.compute_used * MILLION // max(self.compute, 1)
 
 
-def rank_nodes(snapshot: Snapshot, ranking: Ranking) -> Ints:
-    """A score for every node, higher is better; what the pod itself adds is the same everywhere or smaller
-    than what tells nodes apart, so it is left out.
-    """
-    fleet, usage = snapshot.fleet, snapshot.usage
-    fill = _fill(usage.node_memory, fleet.node_memory) + _fill(usage.node_compute, fleet.node_compute)
-    return np.asarray(_SIGN[ranking] * fill, dtype=np.int64)
-
-
-def order_devices(snapshot: Snapshot, rows: range, ranking: Ranking) -> list[int]:
-    """The device rows of one node, the preferred one first."""
-    fleet, usage = snapshot.fleet, snapshot.usage
-    part = slice(rows.start, rows.stop)
-    fill = _fill(usage.memory[part], fleet.memory[part]) + _fill(usage.compute[part], fleet.compute[part])
-    keys = (-_SIGN[ranking] * fill).tolist()
-    index = fleet.index[part].tolist()
-    return [rows.start + i for i in sorted(range(len(rows)), key=lambda i: (keys[i], index[i]))]
+def order(levels: Sequence[Level], ranking: Ranking) -> list[int]:
+    """The positions of one node's devices, the preferred one first."""
+    sign = SIGN[ranking]
+    return sorted(range(len(levels)), key=lambda i: (-sign * levels[i].fill(), levels[i].position))

@@ -1,0 +1,29 @@
+"""The rankings of :mod:`tessera.policy.rank` over all nodes of a snapshot at once."""
+
+import numpy as np
+
+from tessera.core.fleet import Ints, Snapshot
+from tessera.policy.rank import MILLION, SIGN, Level, Ranking, order
+
+
+def _fill(used: Ints, total: Ints) -> Ints:
+    return np.asarray(used * MILLION // np.maximum(total, 1), dtype=np.int64)
+
+
+def rank_nodes(snapshot: Snapshot, ranking: Ranking) -> Ints:
+    """A score for every node, higher is better.
+
+    What the pod itself adds is the same everywhere or smaller than what tells nodes apart, so it is left out.
+    """
+    fleet, usage = snapshot.fleet, snapshot.usage
+    fill = _fill(usage.node_memory, fleet.node_memory) + _fill(usage.node_compute, fleet.node_compute)
+    return np.asarray(SIGN[ranking] * fill, dtype=np.int64)
+
+
+def order_devices(snapshot: Snapshot, rows: range, ranking: Ranking) -> list[int]:
+    """The device rows of one node, the preferred one first."""
+    fleet, usage = snapshot.fleet, snapshot.usage
+    part = slice(rows.start, rows.stop)
+    columns = (usage.memory, fleet.memory, usage.compute, fleet.compute, fleet.index)
+    levels = [Level(*row) for row in zip(*(column[part].tolist() for column in columns), strict=True)]
+    return [rows.start + i for i in order(levels, ranking)]
