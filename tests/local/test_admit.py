@@ -13,13 +13,12 @@ import pytest
 
 from builders import a_device, a_node
 from tessera.core.errors import InputErrors, UnavailableError
-from tessera.core.fleet import Fleet
-from tessera.local.admit import Admitted, Answer, Declined, admit, judge, readmit, snapshot_of
+from tessera.local.admit import Admitted, Answer, Declined, admit, judge, readmit
 from tessera.local.ask import Ask
 from tessera.local.book import SCHEMA_VERSION, Book, Run, grants_of, open_book, region_path
 from tessera.local.machine import Machine, this_machine
+from tessera.local.refusal import changes, reasons, refusal_lines, snapshot_of
 from tessera.local.repair import repair
-from tessera.local.words import changes, reasons, refusal_lines
 from tessera.runtime.native import DeviceLimits, create_region
 from tessera.runtime.proc import Identity, identity_of, own_identity
 
@@ -37,7 +36,7 @@ def book(machine: Machine) -> Iterator[Book]:
         yield opened
 
 
-TWO = Fleet([a_node("here", [a_device("g0", 16384, model="Tesla T4"), a_device("g1", 16384, index=1)])])
+TWO = a_node("here", [a_device("g0", 16384, model="Tesla T4"), a_device("g1", 16384, index=1)])
 """A T4 and an A100, of 16 GiB each."""
 
 

@@ -15,9 +15,15 @@ _HEADER: Final = (
     "UUID",
 )  # fmt: skip
 _NUMBERS: Final = (0, 2, 3, 4, 5, 6, 7, 8)
+_EPILOG: Final = """\b
+Examples:
+  tessera devices
+  tessera devices --simulate 4xT4
+  tessera devices -o json | jq '.devices[].memory_free_mib'
+"""
 
 
-@click.command()
+@click.command(epilog=_EPILOG)
 @click.option("--simulate", metavar="MACHINE", help="A simulated machine: 1xA100-SXM4-80GB, 4xT4.")
 @click.option("-o", "--output", "style", type=click.Choice(("table", "json")), default="table", show_default=True,
               help="What to print.")  # fmt: skip

@@ -1,6 +1,7 @@
 """``tessera explain``: one run, what it asked for, where it is and why, or what it waits for."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import click
 import msgspec
@@ -18,6 +19,11 @@ _STATES = {
     State.RUNNING: "runs",
     State.UNWATCHED: "runs unwatched (its supervisor was killed; the share stays taken until its processes end)",
 }
+_EPILOG: Final = """\b
+Examples:
+  tessera explain train-1
+  tessera explain train-1 -o json
+"""
 
 
 class RunName(click.ParamType[str]):
@@ -31,7 +37,7 @@ class RunName(click.ParamType[str]):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-@click.command()
+@click.command(epilog=_EPILOG)
 @click.argument("name", type=RunName())
 @click.option("-o", "--output", "style", type=click.Choice(("table", "json")), default="table", show_default=True,
               help="What to print.")  # fmt: skip

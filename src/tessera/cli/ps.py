@@ -14,9 +14,14 @@ _HEADER: Final = (
     "NAME", "STATE", "PID", "USER", "DEVICES", "USED", "LIMIT", "COMPUTE", "AGE", "MACHINE", "COMMAND",
 )  # fmt: skip
 _NUMBERS: Final = (2, 5, 6, 7, 8)
+_EPILOG: Final = """\b
+Examples:
+  tessera ps
+  tessera ps -o json | jq -r '.runs[].name'
+"""
 
 
-@click.command()
+@click.command(epilog=_EPILOG)
 @click.option("-o", "--output", "style", type=click.Choice(("table", "json")), default="table", show_default=True,
               help="What to print.")  # fmt: skip
 def command(style: str) -> None:

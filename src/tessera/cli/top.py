@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from typing import Final
 
 import click
 import msgspec
@@ -12,8 +13,15 @@ from tessera.cli.ps import run_lines
 from tessera.local.machine import named_machine, open_driver
 from tessera.local.view import MachineView, look_at
 
+_EPILOG: Final = """\b
+Examples:
+  tessera top
+  tessera top --simulate 1xA100-SXM4-80GB
+  tessera top --once
+"""
 
-@click.command()
+
+@click.command(epilog=_EPILOG)
 @click.option("--simulate", metavar="MACHINE", help="A simulated machine: 1xA100-SXM4-80GB, 4xT4.")
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, metavar="SECONDS",
               help="Time between two looks.")  # fmt: skip

@@ -7,10 +7,10 @@ from tessera.core.errors import InputErrors, Problem
 from tessera.local.admit import Declined, judge
 from tessera.local.ask import Ask, ask_text
 from tessera.local.book import Run
-from tessera.local.machine import Machine, fleet_of, known_machines, open_driver
+from tessera.local.machine import Machine, known_machines, node_of, open_driver
+from tessera.local.refusal import changes, holder_lines, reasons
 from tessera.local.repair import read_region
 from tessera.local.view import RunView, mended_runs, run_view
-from tessera.local.words import changes, holder_lines, reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _notes(machine: Machine, run: Run) -> Iterator[str]:
 
 def _waiting(machine: Machine, run: Run, runs: tuple[Run, ...]) -> Account:
     with open_driver(machine) as nvml:
-        answer = judge(fleet_of(machine, nvml.inventory()), run, runs)
+        answer = judge(node_of(machine, nvml.inventory()), run, runs)
     declined = answer if isinstance(answer, Declined) else None
     return Account(
         run=run_view(machine, run),

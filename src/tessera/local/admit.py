@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
-from tessera.allocator.fit import static_masks
-from tessera.allocator.ledger import Ledger
-from tessera.allocator.place import place, prospect
-from tessera.allocator.plan import decide
+from tessera.allocator.rules import passes
+from tessera.allocator.single import OneNode
+from tessera.core.device import Node
 from tessera.core.errors import InputErrors, Problem, UnavailableError
-from tessera.core.fleet import Fleet, Snapshot
-from tessera.core.placement import Placed, Rejected
 from tessera.core.request import Pod, Request
 from tessera.local.ask import pod_of
 from tessera.local.book import Book, Run
@@ -38,16 +35,16 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Not now, and why: the allocator's reasons, or the runs that came first and wait for the same devices.
+    """Not now: there is no room, or runs that came first wait for the same devices (``ahead``).
 
-    ``snapshot`` and ``runs`` are what it was decided on. ``run`` is in the queue if it wanted to wait, unless it
-    is ``hopeless``: it would not fit either if nobody held anything.
+    ``node`` and ``runs`` are what it was decided on; :mod:`tessera.local.refusal` finds the reasons in them.
+    ``run`` is in the queue if it wanted to wait, unless it is ``hopeless``: it would not fit either if nobody
+    held anything.
     """
 
     run: Run
     pod: Pod
-    snapshot: Snapshot
-    rejected: Rejected
+    node: Node
     ahead: tuple[Run, ...]
     runs: tuple[Run, ...]
     hopeless: bool
@@ -56,7 +53,7 @@ class Declined:
 Answer = Admitted | Declined
 
 
-def admit(book: Book, fleet: Fleet, wanted: Run, *, wait: bool) -> Answer:
+def admit(book: Book, node: Node, wanted: Run, *, wait: bool) -> Answer:
     """Give the run its share, or say why not; with ``wait``, it is in the queue then.
 
     Raises :class:`InputErrors` where its name is taken by a run that lives.
@@ -64,7 +61,7 @@ def admit(book: Book, fleet: Fleet, wanted: Run, *, wait: bool) -> Answer:
     with book.change():
         runs = repair(book)
         wanted = replace(wanted, name=_free_name(wanted, runs))
-        answer = judge(fleet, wanted, runs)
+        answer = judge(node, wanted, runs)
         crash_point("before-insert")
         if isinstance(answer, Admitted):
             book.add(answer.run)
@@ -75,47 +72,47 @@ def admit(book: Book, fleet: Fleet, wanted: Run, *, wait: bool) -> Answer:
     return answer
 
 
-def readmit(book: Book, fleet: Fleet, uid: str) -> Answer:
+def readmit(book: Book, node: Node, uid: str) -> Answer:
     """Ask again for a run that waits. Raises :class:`UnavailableError` where it has left the queue."""
     with book.change():
         runs = repair(book)
         waiting = next((run for run in runs if run.uid == uid), None)
         if waiting is None:
             raise UnavailableError(f"run {uid} is not in the queue any more", "start it again")
-        answer = judge(fleet, waiting, runs)
+        answer = judge(node, waiting, runs)
         if isinstance(answer, Admitted) and answer.run.placement is not None:
             book.place(uid, answer.run.placement, answer.run.why)
     return answer
 
 
-def judge(fleet: Fleet, wanted: Run, runs: Sequence[Run]) -> Answer:
+def judge(node: Node, wanted: Run, runs: Sequence[Run]) -> Answer:
     """Whether the run could have its share now; nothing is changed."""
     pod = pod_of(wanted.ask, wanted.uid, wanted.name)
-    snapshot = snapshot_of(fleet, runs)
-    ahead = _ahead(fleet, pod, wanted, runs)
-    decision = Rejected() if ahead else decide(snapshot, pod, POLICY)
-    if isinstance(decision, Placed):
-        return Admitted(replace(wanted, placement=decision.placement, why=_why(snapshot, pod)))
-    hopeless = place(snapshot_of(fleet, ()), pod, POLICY) is None
-    return Declined(wanted, pod, snapshot, decision, ahead, tuple(runs), hopeless)
+    present = OneNode(node, (run.placement for run in runs if run.placement is not None))
+    ahead = _ahead(node, pod, wanted, runs)
+    placement = None if ahead else present.place(pod, POLICY)
+    if placement is not None:
+        return Admitted(replace(wanted, placement=placement, why=_why(present, pod)))
+    hopeless = OneNode(node, ()).place(pod, POLICY) is None
+    return Declined(wanted, pod, node, ahead, tuple(runs), hopeless)
 
 
-def snapshot_of(fleet: Fleet, runs: Sequence[Run]) -> Snapshot:
-    """The machine with what its runs hold."""
-    return Ledger.rebuilt(fleet, (run.placement for run in runs if run.placement is not None)).snapshot()
-
-
-def _ahead(fleet: Fleet, pod: Pod, wanted: Run, runs: Sequence[Run]) -> tuple[Run, ...]:
+def _ahead(node: Node, pod: Pod, wanted: Run, runs: Sequence[Run]) -> tuple[Run, ...]:
     """The runs that wait since before this one and may need a device that it may need."""
-    mine = static_masks(fleet).of(_request(pod).constraints)[1]
+    mine = _candidates(node, pod)
     return tuple(
         run
         for run in runs
         if run.waits
         and run.uid != wanted.uid
         and (not wanted.ticket or run.ticket < wanted.ticket)
-        and (static_masks(fleet).of(_request(pod_of(run.ask, run.uid, run.name)).constraints)[1] & mine).any()
+        and not mine.isdisjoint(_candidates(node, pod_of(run.ask, run.uid, run.name)))
     )
+
+
+def _candidates(node: Node, pod: Pod) -> frozenset[str]:
+    """The devices that the pod could ever get, whatever is used of them."""
+    return frozenset(device.uuid for device in node.devices if passes(device, _request(pod).constraints))
 
 
 def _request(pod: Pod) -> Request:
@@ -123,9 +120,9 @@ def _request(pod: Pod) -> Request:
     return pod.request
 
 
-def _why(snapshot: Snapshot, pod: Pod) -> str:
-    """How the devices were chosen, in words that stay true after the snapshot is gone."""
-    fitting, total = int(prospect(snapshot, pod).counts[0][0]), len(snapshot.fleet.devices)
+def _why(present: OneNode, pod: Pod) -> str:
+    """How the devices were chosen, in words that stay true after the moment is gone."""
+    fitting, total = len(present.fitting(pod)), len(present.node.devices)
     wanted = _request(pod).claims[0].count
     if fitting == wanted:
         return f"of {total} devices, only {'this one' if wanted == 1 else 'these'} could host it"

@@ -15,7 +15,6 @@ from typing import Final
 
 from tessera.core.device import Node
 from tessera.core.errors import InputErrors, Problem
-from tessera.core.fleet import Fleet
 from tessera.core.units import BYTES_PER_MIB
 from tessera.runtime.nvml import Inventory, Nvml, open_nvml
 from tessera.runtime.state import make_directory, state_directory, sweep_temporaries, write_once
@@ -138,9 +137,9 @@ def open_driver(machine: Machine) -> Iterator[Nvml]:
         yield nvml
 
 
-def fleet_of(machine: Machine, inventory: Inventory) -> Fleet:
-    """The machine as a fleet of one node."""
-    return Fleet([Node(machine.name, inventory.devices)])
+def node_of(machine: Machine, inventory: Inventory) -> Node:
+    """The machine as a node."""
+    return Node(machine.name, inventory.devices)
 
 
 def bytes_of(mib: int) -> int:

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final
 
 from tessera.core.errors import InputErrors, Problem, UnavailableError
@@ -24,16 +25,18 @@ from tessera.local.launch import (
     find_program,
     require_libraries,
 )
-from tessera.local.machine import bytes_of, fleet_of, named_machine, open_driver
+from tessera.local.machine import bytes_of, named_machine, node_of, open_driver
 from tessera.local.supervise import Supervisor, Terms
 from tessera.local.wait import wait_for
-from tessera.local.words import reasons, refusal_lines, run_text
+from tessera.local.words import run_text
 from tessera.runtime.elf import preload_obstacle
 from tessera.runtime.native import DeviceLimits, create_region
 from tessera.runtime.nvml import Inventory, Nvml
 from tessera.runtime.proc import crash_point, own_identity
 
 REFUSED: Final = 1
+_REFUSAL: Final = "tessera.local.refusal"
+"""Imported only where a run is refused or waits: it loads the allocator's arrays."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -87,7 +90,7 @@ def _check(options: Options, inherited: Mapping[str, str]) -> None:
 
 
 def _ask(book: Book, inventory: Inventory, options: Options, say: Callable[[str], None]) -> Answer:
-    fleet = fleet_of(book.machine, inventory)
+    node = node_of(book.machine, inventory)
     wanted = Run(
         uid=os.urandom(4).hex(),
         name=options.name or "",
@@ -97,12 +100,13 @@ def _ask(book: Book, inventory: Inventory, options: Options, say: Callable[[str]
         supervisor=own_identity(),
         created=time.time(),
     )
-    answer = admit(book, fleet, wanted, wait=options.wait)
+    answer = admit(book, node, wanted, wait=options.wait)
     if isinstance(answer, Admitted) or not options.wait or answer.hopeless:
         return answer
     title = answer.run.name + (" (simulated)" if book.machine.is_simulated else "")
-    say(f"{title} waits: {'; '.join(reasons(answer))}")
-    return wait_for(book, fleet, answer, options.wait_seconds)
+    refusal = import_module(_REFUSAL)
+    say(f"{title} waits: {'; '.join(refusal.reasons(answer))}")
+    return wait_for(book, node, answer, options.wait_seconds)
 
 
 def _user() -> str:
@@ -113,7 +117,7 @@ def _user() -> str:
 
 
 def _refuse(declined: Declined, inventory: Inventory, say: Callable[[str], None]) -> int:
-    for line in refusal_lines(declined):
+    for line in import_module(_REFUSAL).refusal_lines(declined):
         say(line)
     for fault in inventory.faults:
         say(f"  set aside: device {fault.index}: {fault.why}")

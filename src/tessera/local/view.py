@@ -13,9 +13,9 @@ from tessera.core.device import Device
 from tessera.core.fleet import Usage
 from tessera.core.placement import Grant
 from tessera.core.units import BYTES_PER_MIB
-from tessera.local.admit import snapshot_of
 from tessera.local.book import Run, grants_of, open_book
-from tessera.local.machine import LEDGER, Machine, fleet_of
+from tessera.local.machine import LEDGER, Machine, node_of
+from tessera.local.refusal import snapshot_of
 from tessera.local.repair import is_watched, living, read_region, repair
 from tessera.runtime.nvml import Fault, Inventory, Nvml, Reading
 from tessera.runtime.proc import age_seconds, command_of
@@ -199,7 +199,7 @@ def machine_view(
     machine: Machine, inventory: Inventory, readings: Mapping[str, Reading], runs: Sequence[Run]
 ) -> MachineView:
     """The whole machine as it is now; ``readings`` by uuid."""
-    usage = snapshot_of(fleet_of(machine, inventory), runs).usage
+    usage = snapshot_of(node_of(machine, inventory), runs).usage
     return MachineView(
         machine=machine.name,
         simulated=machine.is_simulated,

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Final
 
-from tessera.core.fleet import Fleet
+from tessera.core.device import Node
 from tessera.local.admit import Admitted, Answer, Declined, judge, readmit
 from tessera.local.book import Book
 
@@ -13,12 +13,12 @@ JITTER_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 1.0
 
 
-def wait_for(book: Book, fleet: Fleet, declined: Declined, seconds: float | None) -> Answer:
+def wait_for(book: Book, node: Node, declined: Declined, seconds: float | None) -> Answer:
     """The share as soon as it is this run's turn, or the last refusal after ``seconds``.
 
     Whatever ends the waiting without a share (the time, Ctrl-C, an error), the run has left the queue then.
     """
-    waiter = _Waiter(book, fleet, declined, seconds)
+    waiter = _Waiter(book, node, declined, seconds)
     try:
         while isinstance(waiter.answer, Declined) and waiter.sleep():
             waiter.ask()
@@ -30,8 +30,8 @@ def wait_for(book: Book, fleet: Fleet, declined: Declined, seconds: float | None
 
 
 class _Waiter:
-    def __init__(self, book: Book, fleet: Fleet, declined: Declined, seconds: float | None) -> None:
-        self._book, self._fleet, self._uid = book, fleet, declined.run.uid
+    def __init__(self, book: Book, node: Node, declined: Declined, seconds: float | None) -> None:
+        self._book, self._node, self._uid = book, node, declined.run.uid
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._version = -1
         self.answer: Answer = declined
@@ -52,6 +52,6 @@ class _Waiter:
         if changed:
             runs = self._book.runs()
             mine = next((run for run in runs if run.uid == self._uid), None)
-            if mine is not None and not isinstance(judge(self._fleet, mine, runs), Admitted):
+            if mine is not None and not isinstance(judge(self._node, mine, runs), Admitted):
                 return
-        self.answer = readmit(self._book, self._fleet, self._uid)
+        self.answer = readmit(self._book, self._node, self._uid)
