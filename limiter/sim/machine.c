@@ -162,6 +162,11 @@ void sim_reap(void)
     m->reaped_at = sim_now();
 }
 
+void sim_reap_sometimes(void)
+{
+    if (sim_now() - sim_machine->reaped_at > SIM_LOOK_EVERY_NS) sim_reap();
+}
+
 static uint32_t free_slot(void)
 {
     struct sim_machine *m = sim_machine;

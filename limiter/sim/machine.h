@@ -12,7 +12,8 @@
  *
  * Owners are (pid, start time, image): a reused pid is someone else, and so is the same pid after
  * exec. Who is gone is found by reading /proc, never on the allocation path unless memory is
- * short.
+ * short. Memory is never refused without looking; cuMemGetInfo alone may tell figures up to
+ * SIM_LOOK_EVERY_NS old, as frameworks ask it in loops.
  */
 #ifndef TESSERA_SIM_MACHINE_H
 #define TESSERA_SIM_MACHINE_H
@@ -31,6 +32,7 @@
 #define SIM_MAX_CHARGES (1u << 18)
 #define SIM_BREAKS 128
 #define SIM_SAMPLES 32
+#define SIM_LOOK_EVERY_NS 2000000ULL
 
 enum sim_kind { SIM_FREE = 0, SIM_CONTEXT, SIM_LINEAR, SIM_MANAGED, SIM_POOL, SIM_VMM, SIM_ARRAY };
 
@@ -131,5 +133,7 @@ bool sim_resize(uint32_t charge, uint64_t bytes);
 
 /* Returns everything held by owners that are no longer there. */
 void sim_reap(void);
+/* The same, unless somebody did within SIM_LOOK_EVERY_NS. */
+void sim_reap_sometimes(void);
 
 #endif

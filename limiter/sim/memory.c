@@ -170,7 +170,7 @@ SIM_API cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     if (result != CUDA_SUCCESS) return result;
     if (free_bytes == NULL || total == NULL) return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
-    sim_reap();
+    sim_reap_sometimes();
     const struct sim_device *device = &sim_machine->device[context->row];
     *free_bytes = device->capacity - device->used;
     *total = device->capacity;

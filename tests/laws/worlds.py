@@ -76,7 +76,7 @@ def crowded(draw: st.DrawFn) -> list[Node]:
         )
         for i in range(draw(st.integers(1, 3)))
     ]
-    return [a_node("n0", devices)]
+    return [a_node("n0", devices, max_pods=draw(st.sampled_from([None, None, 2])))]
 
 
 @st.composite
