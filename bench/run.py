@@ -45,7 +45,9 @@ def main() -> None:
     section("tessera run, overhead before COMMAND (goal 250 ms)", sys.executable, "bench/run_overhead.py")
     section("tessera plan (goal 5 s)", sys.executable, "bench/plan.py")
     section("one decision with its commit (goal p99 3 ms at 5000 x 8)", sys.executable, "bench/decide.py")
-    section("limiter (goal 60 ns a call; recovery 1 s)", "make", "--no-print-directory", "-C", "limiter", "bench")
+    make = ("make", "--no-print-directory", "-C", "limiter")
+    section("limiter, overhead of a call (goal 60 ns, no system call)", *make, "bench")
+    section("8 processes x 10,000 pairs, one killed, 200 rounds (goal: exact, recovery 1 s)", *make, "stress")
 
 
 if __name__ == "__main__":

@@ -139,9 +139,7 @@ def kill_third(machine: list[str]) -> list[str]:
         while (now := device(machine)["memory_used_mib"]) > before and time.monotonic() - start < 10:
             pass
         took = time.monotonic() - start
-    say(
-        f"third   held {during - before:,} MiB, was killed with SIGKILL; the device had them back after {took:.2f} s"
-    )
+    say(f"third   held {during - before:,} MiB and was killed with SIGKILL; they were back after {took:.2f} s")
     wrong = [] if during - before >= SHARE_MIB["third"] else ["the third tenant did not hold its share"]
     if now > before or took > 1:
         wrong.append(f"the third tenant's memory was not back within a second ({took:.2f} s)")
