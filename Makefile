@@ -48,7 +48,7 @@ check: .venv/ready ## the inner loop: format, lint, types, layering, sizes, fast
 
 .PHONY: test-c
 test-c: .venv/ready ## the C parts under the sanitizers, and their symbols
-	$(MAKE) -C limiter test symbols
+	$(MAKE) -C limiter test sim-test mutants symbols
 
 .PHONY: mutants
 mutants: .venv/ready ## break the allocator in many small ways; every law must object
@@ -61,7 +61,7 @@ test: setup ## every test: pure core, C library under ASan and UBSan, end to end
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(PY) tools/sizes.py
-	$(MAKE) -C limiter test symbols
+	$(MAKE) -C limiter test sim-test mutants symbols
 	$(PY) tools/mutants.py
 	$(PY) -m pytest -rs tests
 

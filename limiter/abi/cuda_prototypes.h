@@ -188,6 +188,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph, const CUgraphNode *, const CUgrap
     CUgraphEdgeData *, size_t);
 CUresult cuGraphUpload(CUgraphExec, CUstream);
 CUresult cuGraphUpload_ptsz(CUgraphExec, CUstream);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
 CUresult cuInit(unsigned int);
 CUresult cuIpcCloseMemHandle(CUdeviceptr);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr);

@@ -6,7 +6,9 @@
  * handles, which belong to the process.
  *
  * Each thread has a stack of current contexts. Objects are never freed: a stale handle must
- * answer CONTEXT_IS_DESTROYED, not crash.
+ * answer CONTEXT_IS_DESTROYED, not crash. But the next created context gets the address of one
+ * that was destroyed, whatever their devices: drivers do that, and what keeps books by address
+ * must stand it.
  *
  * Source: CUDA driver API, Context Management and Primary Context Management.
  */
@@ -98,20 +100,28 @@ static void die(CUcontext context)
     charges[context->row] = 0;
 }
 
+/* A destroyed context's object, or a new one, in the list; NULL when the host has no memory. */
+static CUcontext created_object(void)
+{
+    for (CUcontext context = contexts; context != NULL; context = context->next)
+        if (!context->live && !context->primary) return context;
+    CUcontext context = calloc(1, sizeof *context);
+    if (context == NULL) return NULL;
+    context->next = contexts;
+    contexts = context;
+    return context;
+}
+
 static CUcontext object(CUdevice device, bool primary)
 {
-    CUcontext context = calloc(1, sizeof *context);
+    CUcontext context = created_object();
     if (context == NULL) return NULL;
     context->magic = SIM_CONTEXT_MAGIC;
     context->device = device;
     context->row = sim_visible[device];
     context->primary = primary;
-    for (int i = 0; i < 2; i++) {
-        context->stream[i].magic = SIM_STREAM_MAGIC;
-        context->stream[i].context = context;
-    }
-    context->next = contexts;
-    contexts = context;
+    for (int i = 0; i < 2; i++)
+        context->stream[i] = (struct CUstream_st){.magic = SIM_STREAM_MAGIC, .context = context};
     return context;
 }
 

@@ -11,7 +11,15 @@
  */
 #include "claim.h"
 
+#include "hints.h"
 #include "hook_pool.h"
+
+/* What pools hold without need and what the dead held comes back before anyone is refused. */
+LIM_COLD static bool take_at_the_limit(struct lim_claim *claim, uint32_t device, uint64_t granules)
+{
+    lim_relieve_pools(claim->process);
+    return lim_take_or_refuse(claim->process, device, granules, 1);
+}
 
 static CUresult charge(struct lim_claim *claim, uint64_t granules)
 {
@@ -19,11 +27,8 @@ static CUresult charge(struct lim_claim *claim, uint64_t granules)
     if (claim->site.device == LIM_UNLISTED_DEVICE) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!lim_take(claim->process, device, granules, 1)) {
-        lim_relieve_pools(claim->process);
-        if (!lim_take_or_refuse(claim->process, device, granules, 1)) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+    if (!lim_take(claim->process, device, granules, 1) && !take_at_the_limit(claim, device, granules)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     claim->granules = granules;
     claim->charged = true;
@@ -43,7 +48,7 @@ CUresult lim_claim_begin(struct lim_claim *claim, bool is_sound, uint64_t granul
     return claim->site.device == LIM_NO_DEVICE ? CUDA_SUCCESS : charge(claim, granules);
 }
 
-static void drop_claim(struct lim_claim *claim)
+LIM_COLD static void drop_claim(struct lim_claim *claim)
 {
     if (claim->charged) {
         lim_lock(claim->process);
@@ -53,8 +58,8 @@ static void drop_claim(struct lim_claim *claim)
     }
 }
 
-/* Corrects a claim to what the driver really took. False: that is past the limit. */
-static bool correct_claim(struct lim_claim *claim, uint64_t granules)
+/* Corrects a claim to what the driver really took, if that is another size. False: it is past the limit. */
+LIM_COLD static bool correct_claim(struct lim_claim *claim, uint64_t granules)
 {
     uint32_t device = (uint32_t)claim->site.device;
     if (granules > claim->granules && !lim_take_or_refuse(claim->process, device, granules - claim->granules, 0)) {
@@ -68,20 +73,33 @@ static bool correct_claim(struct lim_claim *claim, uint64_t granules)
 }
 
 /* The driver accepted a call that was not claimed. */
-static bool claim_late(struct lim_claim *claim, uint64_t granules)
+LIM_COLD static bool claim_late(struct lim_claim *claim, uint64_t granules)
 {
     claim->site = lim_current_site(claim->process);
     return claim->site.device >= 0 && charge(claim, granules) == CUDA_SUCCESS;
 }
 
+/* Makes the claim fit what the driver made; false if that is past the limit. */
+static bool fit_claim(struct lim_claim *claim, uint64_t granules)
+{
+    if (LIM_USUAL(claim->charged && claim->granules == granules)) {
+        return true;
+    }
+    return claim->charged ? correct_claim(claim, granules) : claim_late(claim, granules);
+}
+
+LIM_COLD static CUresult undo(struct lim_claim *claim, const struct lim_made *made)
+{
+    made->undo(made->key);
+    drop_claim(claim);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* After a driver call that succeeded: records what it made, or undoes it and answers out of memory. */
 static CUresult keep(struct lim_claim *claim, const struct lim_made *made)
 {
-    bool kept = claim->charged ? correct_claim(claim, made->granules) : claim_late(claim, made->granules);
-    if (!kept) {
-        made->undo(made->key);
-        drop_claim(claim);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!fit_claim(claim, made->granules)) {
+        return undo(claim, made);
     }
     struct record record = {.key = made->key,
                             .context = (uint64_t)(uintptr_t)claim->site.context,
@@ -127,7 +145,7 @@ struct record lim_withdraw(struct lim_process *process, uint64_t key, enum recor
 
 void lim_record(struct lim_process *process, const struct record *record)
 {
-    struct record old;
+    struct record old = {.class = RECORD_NONE};
     lim_lock(process);
     lim_ledger_insert(&process->ledger, record, &old);
     if (lim_pays_itself(&old)) {

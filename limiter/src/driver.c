@@ -6,6 +6,13 @@
  *
  * Devices are known by UUID. The driver's numbers depend on CUDA_VISIBLE_DEVICES and on its ordering; they are
  * mapped once per number and process.
+ *
+ * The device of a context never changes, so every thread remembers the one of its last context and asks the driver only
+ * which context is current. A context's address may be given to another one after it has ended. Each call that may end
+ * a context therefore counts itself into process->contexts before (low bits) and out of it after (which also
+ * advances the high bits): what was remembered holds only while the word is the same and no such call is under way.
+ * A new context at an old address becomes current in a thread by that thread's own calls, hence after the driver
+ * ended the old one, hence after the count. fork: the thread's memory survives, but the child's word starts elsewhere.
  */
 #include "driver.h"
 
@@ -13,7 +20,16 @@
 
 #include "elf.h"
 
+#define ENDINGS_MASK ((UINT64_C(1) << LIM_ENDINGS_BITS) - 1u)
+#define ENDING_DONE ENDINGS_MASK /* one more done, one less under way */
+
 struct lim_driver lim_driver;
+
+/* In the static TLS block, at a fixed offset: no call, and no symbol newer than glibc 2.17. */
+static _Thread_local struct {
+    uint64_t contexts; /* 0: nothing yet */
+    struct lim_site site;
+} remembered __attribute__((tls_model("initial-exec")));
 
 static void bind_function(void **pointer, const char *library, const char *symbol)
 {
@@ -78,14 +94,49 @@ int lim_location_device(struct lim_process *process, const CUmemLocation *locati
     }
 }
 
-struct lim_site lim_current_site(struct lim_process *process)
+struct lim_process *lim_context_ending(void)
 {
-    struct lim_site site = {.context = NULL, .ordinal = 0, .device = LIM_NO_DEVICE};
-    if (CALL(cuCtxGetCurrent, &site.context) == CUDA_SUCCESS && site.context != NULL &&
-        CALL(cuCtxGetDevice, &site.ordinal) == CUDA_SUCCESS) {
-        site.device = lim_device_of(process, site.ordinal);
+    struct lim_process *process = lim_attached();
+    if (process != NULL) {
+        __atomic_fetch_add(&process->contexts, 1, __ATOMIC_ACQ_REL);
+    }
+    return process;
+}
+
+void lim_context_ended(struct lim_process *process)
+{
+    if (process != NULL) {
+        __atomic_fetch_add(&process->contexts, ENDING_DONE, __ATOMIC_ACQ_REL);
+    }
+}
+
+/* The device of the current context, by asking. */
+LIM_COLD static struct lim_site ask_site(struct lim_process *process, CUcontext context, uint64_t contexts)
+{
+    struct lim_site site = {.context = context, .device = LIM_NO_DEVICE};
+    if (context == NULL || CALL(cuCtxGetDevice, &site.ordinal) != CUDA_SUCCESS) {
+        return site;
+    }
+    site.device = lim_device_of(process, site.ordinal);
+    if (site.device >= 0 && (contexts & ENDINGS_MASK) == 0) {
+        remembered.contexts = contexts;
+        remembered.site = site;
     }
     return site;
+}
+
+struct lim_site lim_current_site(struct lim_process *process)
+{
+    CUcontext context = NULL;
+    uint64_t contexts = __atomic_load_n(&process->contexts, __ATOMIC_ACQUIRE); /* before asking anything */
+    if (CALL(cuCtxGetCurrent, &context) != CUDA_SUCCESS) {
+        return (struct lim_site){.device = LIM_NO_DEVICE};
+    }
+    /* What is remembered was noted with no ending under way, so an equal word means that none is. */
+    if (LIM_USUAL(context == remembered.site.context && contexts == remembered.contexts)) {
+        return remembered.site;
+    }
+    return ask_site(process, context, contexts);
 }
 
 struct lim_site lim_stream_site(struct lim_process *process, CUstream stream, bool per_thread)

@@ -3,6 +3,7 @@
 #define LIM_DRIVER_H
 
 #include "cuda_abi.h"
+#include "hints.h"
 #include "nvml_abi.h"
 #include "process.h"
 
@@ -30,19 +31,18 @@ struct lim_driver {
 #undef CUDA_NEED
 #undef NVML_NEED
 
-extern struct lim_driver lim_driver;
+extern struct lim_driver lim_driver __attribute__((visibility("hidden")));
 
 /* Fills every pointer that is still NULL from the loaded driver libraries. */
-void lim_bind_driver(void);
+LIM_COLD void lim_bind_driver(void);
 
-/* The real function, bound on first use; NULL if the loaded driver lacks it. */
-#define REAL(name)                                                                                                    \
-    (__atomic_load_n(&lim_driver.name, __ATOMIC_RELAXED) != NULL                                                      \
-         ? lim_driver.name                                                                                            \
-         : (lim_bind_driver(), __atomic_load_n(&lim_driver.name, __ATOMIC_RELAXED)))
+/* True if the loaded driver has the function; its pointer is then bound. */
+#define HAS(name)                                                                                                     \
+    (LIM_USUAL(__atomic_load_n(&lim_driver.name, __ATOMIC_RELAXED) != NULL) ||                                        \
+     (lim_bind_driver(), __atomic_load_n(&lim_driver.name, __ATOMIC_RELAXED) != NULL))
 
 /* Calls the real function, or answers `missing` when there is none. */
-#define CALL_OR(missing, name, ...) (REAL(name) != NULL ? lim_driver.name(__VA_ARGS__) : (missing))
+#define CALL_OR(missing, name, ...) (HAS(name) ? lim_driver.name(__VA_ARGS__) : (missing))
 #define CALL(name, ...) CALL_OR(LIM_NO_DRIVER, name, __VA_ARGS__)
 
 /* Where an allocation goes. */
@@ -63,6 +63,11 @@ int lim_device_in(const struct tessera_region *region, CUdevice device);
 
 /* The calling thread's context and its device; LIM_NO_DEVICE without a context. */
 struct lim_site lim_current_site(struct lim_process *process);
+
+/* Brackets a driver call that may end a context, so that nothing remembered about contexts outlives one. The first
+ * returns what the second takes. */
+struct lim_process *lim_context_ending(void);
+void lim_context_ended(struct lim_process *process);
 
 /* The context of a stream and its device; `per_thread` tells how stream 0 is meant. */
 struct lim_site lim_stream_site(struct lim_process *process, CUstream stream, bool per_thread);

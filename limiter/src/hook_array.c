@@ -51,7 +51,7 @@ static bool ask_size(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int lev
     CUmipmappedArray mipmapped = NULL;
     CUdevice device;
     bool known = false;
-    deferred.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+    deferred.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING; /* a size, but no memory behind it */
     if (CALL(cuCtxGetDevice, &device) != CUDA_SUCCESS) {
         return false;
     }
@@ -90,6 +90,7 @@ static CUresult create_array(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *full, 
     struct lim_claim claim;
     CUarray array = NULL;
     uint64_t granules = claimed_granules(full, 0);
+    /* Nothing to charge means a descriptor that the driver refuses. */
     CUresult result = lim_claim_begin(&claim, granules > 0, granules);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -154,6 +155,7 @@ LIM_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARR
     return result;
 }
 
+/* As for cuMemFree: out of the ledger before the driver may give the handle to somebody else. */
 static struct record withdraw_array(struct lim_process *process, const void *array)
 {
     struct record none = {.class = RECORD_NONE};

@@ -4,6 +4,9 @@
  * refuse anyhow (null pointer, no bytes, unknown flags) are not claimed, so that their errors are the driver's own.
  *
  * Managed memory is charged in full: where its pages are cannot be seen per call.
+ *
+ * The driver always writes into a variable of ours. The caller's is written last, once the memory is recorded: another
+ * thread of the program may read it at any time, and an allocation that is undone must leave no pointer behind.
  */
 #include "account.h"
 #include "claim.h"
@@ -35,6 +38,7 @@ LIM_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    /* A null pointer goes on as one: the driver's error is the answer. */
     result = CALL(cuMemAlloc_v2, dptr == NULL ? NULL : &pointer, bytesize);
     return finish(&claim, result, dptr, pointer, lim_granules(bytesize));
 }
@@ -43,6 +47,7 @@ LIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsign
 {
     struct lim_claim claim;
     CUdeviceptr pointer = 0;
+    /* Exactly one of the two flags; the driver refuses both together. */
     bool is_sound = dptr != NULL && bytesize != 0 && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
     CUresult result = lim_claim_begin(&claim, is_sound, lim_granules(bytesize));
     if (result != CUDA_SUCCESS) {
@@ -71,6 +76,7 @@ LIM_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     struct lim_claim claim;
     CUdeviceptr pointer = 0;
     size_t pitch = 0;
+    /* The three element sizes that the driver admits. */
     bool is_sound = dptr != NULL && pPitch != NULL && width != 0 && height != 0 &&
                     (element == 4 || element == 8 || element == 16);
     CUresult result = lim_claim_begin(&claim, is_sound, pitched_granules(aligned_width(width), height));
@@ -92,6 +98,7 @@ LIM_EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
     if (process == NULL) {
         return CALL(cuMemFree_v2, dptr); /* a free is never refused */
     }
+    /* cuMemFree takes blocks of pools too. Before the driver: it may give the same address out again at once. */
     struct record record = lim_withdraw(process, dptr, RECORD_LINEAR);
     if (record.class == RECORD_NONE) {
         record = lim_withdraw(process, dptr, RECORD_ASYNC);

@@ -49,7 +49,7 @@ static bool read_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, uin
 {
     cuuint64_t figure = 0;
     bool known = CALL(cuMemPoolGetAttribute, pool, attribute, &figure) == CUDA_SUCCESS;
-    *value = figure;
+    *value = figure; /* zero where it could not be read */
     return known;
 }
 
@@ -173,6 +173,7 @@ static void unlist_pool(struct lim_process *process, uint64_t key)
 /* Learns a pool. False when there is no memory to write it down. */
 static bool learn_pool(struct lim_process *process, CUmemoryPool handle, int device)
 {
+    /* Host pools and imported ones are written down too: an allocation from one must not be taken for ours. */
     struct record record = {.key = key_of(handle),
                             .class = RECORD_POOL,
                             .device = (uint8_t)(device < 0 ? 0 : device),
@@ -228,6 +229,7 @@ static bool reserve(struct request *request, uint64_t bytes)
     if (lim_take(request->process, device, request->granules, 1)) {
         return true;
     }
+    /* Only now, as it waits for the stream: a program below its limit is never slowed down. */
     synchronise(request);
     lim_relieve_pools(request->process);
     request->granules = least_growth(request->pool, bytes);
@@ -268,6 +270,7 @@ static CUresult finish(struct request *request, CUresult result, CUdeviceptr *ou
         return result;
     }
     if (!apply_reading(request->process, key, request->granules, true)) {
+        /* The pool took more than it was asked for, past the limit. The dead may leave room for it. */
         lim_reap_now(request->process);
         if (!apply_reading(request->process, key, request->granules, true)) {
             return undo(request, pointer);
@@ -291,6 +294,7 @@ static bool place_request(struct request *request)
     struct record *known = lim_ledger_find(&request->process->ledger, key_of(request->pool), RECORD_POOL);
     struct record pool = known == NULL ? (struct record){.class = RECORD_NONE} : *known;
     lim_unlock(request->process);
+    /* A named pool is on its own device, whatever stream serves it; a default pool is that of the stream's device. */
     if (pool.class != RECORD_NONE && request->pool != NULL) {
         request->site.device = pool.device;
         return !pool.uncounted;

@@ -63,6 +63,7 @@ LIM_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
         return result;
     }
     refresh_pools();
+    /* The driver answered for the current context, so there is one and the site is its. */
     struct view view = share_view(process->region, lim_current_site(process).device, real_total, real_free);
     if (free != NULL) {
         *free = view.free;
@@ -82,6 +83,7 @@ LIM_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     }
     CUresult result = CALL(cuDeviceTotalMem_v2, bytes == NULL ? NULL : &total, device);
     if (result == CUDA_SUCCESS && bytes != NULL) {
+        /* Asked early, by processes that never allocate: takes no slot, so has no table of devices to look in. */
         int index = lim_device_in(region, device);
         *bytes = index < 0 ? 0 : smaller(lim_limit(region, (uint32_t)index), total);
     }
@@ -110,6 +112,7 @@ LIM_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_
     if (region == NULL) {
         return NVML_ERROR_NO_PERMISSION;
     }
+    /* In NVML total is used + free: the card's own free memory, which others take, cannot bound ours here. */
     nvmlReturn_t result =
         CALL_OR(NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDeviceGetMemoryInfo, device, memory == NULL ? NULL : &real);
     if (result == NVML_SUCCESS && memory != NULL) {
@@ -151,7 +154,7 @@ static bool next_holder(const struct tessera_region *region, int device, uint32_
     for (; device >= 0 && *slot < TESSERA_MAX_SLOTS; (*slot)++) {
         const struct tessera_slot *at = &region->slot[*slot];
         if ((word_load(&at->state) & 3u) != TESSERA_LIVE) {
-            continue;
+            continue; /* free, or being claimed or given back: holds nothing that counts for long */
         }
         holder->pid = at->pid;
         holder->used = word_load(&at->device[device].used_granules) * TESSERA_GRANULE;

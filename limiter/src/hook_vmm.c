@@ -34,6 +34,7 @@ static void refer(struct lim_process *process, uint64_t handle, struct record *a
 {
     struct record *known = lim_ledger_find(&process->ledger, handle, RECORD_HANDLE);
     allocation->refs++;
+    /* The driver may answer a known value for one more reference: it then has to be released as often. */
     if (known != NULL && known->link == allocation->key) {
         known->uses++;
         lim_ledger_unreserve(&process->ledger, 1);
@@ -50,7 +51,7 @@ static void collect(struct lim_process *process, uint64_t number)
     if (allocation == NULL || allocation->refs > 0 || allocation->maps > 0) {
         return;
     }
-    struct record ended = *allocation;
+    struct record ended = *allocation; /* a copy: removal moves other records into its place */
     lim_ledger_remove(&process->ledger, allocation);
     if (ended.granules > 0) {
         lim_give_locked(process, ended.device, ended.granules);
@@ -149,6 +150,7 @@ LIM_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
     }
     uint64_t granules = lim_granules(size);
     if (!claim(process, device, granules)) {
+        /* A size that the driver refuses anyway gets its own error, limit or not. */
         return is_odd_size(size, prop) ? ask_for_error(size, prop, flags) : CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUmemGenericAllocationHandle made = 0;
@@ -291,6 +293,7 @@ static void unmap_range(struct lim_process *process, uint64_t from, uint64_t siz
 LIM_EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     struct lim_process *process = lim_attached();
+    /* After the driver: until it agrees the mappings stand, and nobody else is given the program's own address. */
     CUresult result = CALL(cuMemUnmap, ptr, size);
     if (process != NULL && result == CUDA_SUCCESS) {
         lim_lock(process);

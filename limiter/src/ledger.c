@@ -1,6 +1,6 @@
 /* DESIGN
  *
- * Open addressing with linear probing, at most three quarters full, two records per cache line. Removal shifts the rest
+ * Open addressing with linear probing, at most half full, two records per cache line. Removal shifts the rest
  * of the run back instead of leaving tombstones, so speed depends on what is held now, not on history: 4,096 held
  * allocations cost what one does. Room is reserved before the driver is asked, as an allocation that we could not
  * write down would be one that nobody counts.
@@ -8,6 +8,8 @@
 #include "ledger.h"
 
 #include <sys/mman.h>
+
+#include "hints.h"
 
 #define FIRST_CAPACITY 1024u
 
@@ -30,7 +32,7 @@ static struct record *probe(const struct ledger *ledger, uint64_t key, uint8_t c
     return &ledger->records[at];
 }
 
-static bool grow(struct ledger *ledger)
+LIM_COLD static bool grow(struct ledger *ledger)
 {
     struct ledger larger = *ledger;
     larger.capacity = ledger->capacity == 0 ? FIRST_CAPACITY : ledger->capacity * 2u;
@@ -55,7 +57,7 @@ static bool grow(struct ledger *ledger)
 
 bool lim_ledger_reserve(struct ledger *ledger, size_t count)
 {
-    while ((ledger->count + ledger->reserved + count) * 4u > ledger->capacity * 3u) {
+    while ((ledger->count + ledger->reserved + count) * 2u > ledger->capacity) {
         if (!grow(ledger)) {
             return false;
         }
@@ -72,12 +74,19 @@ void lim_ledger_unreserve(struct ledger *ledger, size_t count)
 struct record *lim_ledger_insert(struct ledger *ledger, const struct record *record, struct record *old)
 {
     struct record *at = probe(ledger, record->key, record->class);
-    if (old != NULL) {
+    ledger->reserved--;
+    if (LIM_USUAL(at->class == RECORD_NONE)) {
+        ledger->count++;
+    } else if (old != NULL) {
         *old = *at;
     }
-    ledger->reserved--;
-    ledger->count += at->class == RECORD_NONE;
-    *at = *record;
+    /* Member by member: a wide copy would have to wait for the narrow stores that just built the record. */
+    at->key = record->key;
+    at->context = record->context;
+    at->granules = record->granules;
+    at->class = record->class;
+    at->device = record->device;
+    at->uncounted = record->uncounted;
     return at;
 }
 

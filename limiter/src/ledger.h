@@ -60,7 +60,8 @@ bool lim_ledger_reserve(struct ledger *ledger, size_t count);
 void lim_ledger_unreserve(struct ledger *ledger, size_t count);
 
 /* Inserts into reserved room. A record with the same key and class is replaced: its memory is gone, or the driver
- * would not have given the key again. `old`, unless NULL, receives what was replaced, class NONE if nothing was. */
+ * would not have given the key again. `old`, unless NULL, receives what was replaced, and is left alone if nothing
+ * was. */
 struct record *lim_ledger_insert(struct ledger *ledger, const struct record *record, struct record *old);
 
 /* The record, or NULL. */

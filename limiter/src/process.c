@@ -113,6 +113,7 @@ static void attach(struct lim_process *process, struct tessera_region *region)
         if (slot >= 0) {
             process->slot = (uint32_t)slot;
             process->region = region;
+            process->contexts = lim_now_ns() << LIM_ENDINGS_BITS; /* a forked child never begins where its parent was */
             __atomic_store_n(&process->attached, 1u, __ATOMIC_RELEASE);
         }
     }
@@ -125,19 +126,22 @@ struct lim_process *lim_attached(void)
     return process != NULL && LOAD(process->attached) != 0 ? process : NULL;
 }
 
-struct lim_process *lim_process(void)
+/* First use, or the first one after a fork. */
+LIM_COLD static struct lim_process *join(void)
 {
-    struct lim_process *process = lim_attached();
-    if (process != NULL) {
-        return process;
-    }
     struct tessera_region *region = lim_region();
-    process = region == NULL ? NULL : pages();
+    struct lim_process *process = region == NULL ? NULL : pages();
     if (process == NULL) {
         return NULL;
     }
     attach(process, region);
     return lim_attached();
+}
+
+struct lim_process *lim_process(void)
+{
+    struct lim_process *process = lim_attached();
+    return LIM_USUAL(process != NULL) ? process : join();
 }
 
 uint64_t lim_limit(const struct tessera_region *region, uint32_t device)

@@ -3,8 +3,10 @@
 #define LIM_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "hints.h"
 #include "ledger.h"
 #include "liveness.h"
 #include "tessera_region.h"
@@ -13,23 +15,29 @@
 #define LIM_UNLISTED_DEVICE (-2)   /* the region does not list it: its limit is zero */
 #define LIM_MAPPED_ORDINALS 64
 #define LIM_LISTED_POOLS 256
+#define LIM_ENDINGS_BITS 16 /* of lim_process.contexts: calls under way that may end a context; above: calls done */
 
 /* Everything private to one process, in pages that the kernel zeroes in a forked child: all zero means "not attached
  * yet", so a child starts afresh whoever created it. */
 struct lim_process {
+    /* One cache line with everything that every allocation and free needs. */
     uint32_t lock;     /* 0 free, 1 held */
     uint32_t attached; /* non-zero: the fields below are valid */
     uint32_t slot;
     uint32_t pools_dirty; /* memory was given to pools that they may still return */
+    uint64_t contexts;    /* changes whenever a context ends: driver.c */
+    struct tessera_region *region;
+    struct ledger ledger;
+
     uint64_t scanned_ns;
     uint64_t next_allocation; /* number of the last VMM allocation recorded */
-    struct tessera_region *region;
     struct process_identity identity;
-    struct ledger ledger;
     uint8_t device_of[LIM_MAPPED_ORDINALS]; /* CUdevice -> region index + 1; 0 not asked yet */
     uint32_t pool_count;
     uint64_t pools[LIM_LISTED_POOLS]; /* counted pools; one more than fit is settled by its own calls only */
 };
+
+_Static_assert(offsetof(struct lim_process, scanned_ns) == 64, "what every call needs is one cache line");
 
 /* The region, mapped on first use; NULL if there is none that is valid (the caller then refuses). */
 struct tessera_region *lim_region(void);
@@ -48,12 +56,12 @@ static inline bool lim_try_lock(uint32_t *lock)
 
 /* Takes the lock when somebody else has it: rare, as it is held for a few instructions. Nobody is woken; waits have an
  * end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants it. */
-void lim_wait_lock(uint32_t *lock);
+LIM_COLD void lim_wait_lock(uint32_t *lock);
 
 /* Serialises this process's threads. Held for a few instructions, never across a driver call. */
 static inline void lim_lock(struct lim_process *process)
 {
-    if (!lim_try_lock(&process->lock)) {
+    if (!LIM_USUAL(lim_try_lock(&process->lock))) {
         lim_wait_lock(&process->lock);
     }
 }

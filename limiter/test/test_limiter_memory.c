@@ -220,6 +220,23 @@ static void destroying_a_context_gives_back_what_it_held(void)
     CHECK_EQ_U64(charged(0), 0);
 }
 
+static void a_context_at_the_address_of_an_older_one_has_its_own_device(void)
+{
+    CUcontext first;
+    CUcontext second;
+    OK(cuInit(0));
+    OK(cuCtxCreate_v2(&first, 0, 0));
+    allocated(4096);
+    OK(cuCtxDestroy_v2(first));
+    OK(cuCtxCreate_v2(&second, 0, 1));
+    CHECK(second == first);
+    CUdeviceptr pointer = allocated(8192);
+    CHECK_EQ_U64(charged(0), 0);
+    CHECK_EQ_U64(charged(1), 8192);
+    OK(cuMemFree_v2(pointer));
+    CHECK_EQ_U64(charged(1), 0);
+}
+
 static void the_last_release_of_a_primary_context_gives_back_and_so_does_reset(void)
 {
     CUcontext context;
@@ -321,6 +338,7 @@ int main(void)
     CASE(a_driver_that_refuses_costs_nothing, GIB, GIB);
     CASE(memory_is_charged_to_the_device_of_the_context, GIB, GIB);
     CASE(destroying_a_context_gives_back_what_it_held, GIB, GIB);
+    CASE(a_context_at_the_address_of_an_older_one_has_its_own_device, GIB, GIB);
     CASE(the_last_release_of_a_primary_context_gives_back_and_so_does_reset, GIB, GIB);
     CASE(any_order_of_allocations_and_frees_keeps_the_books, GIB, GIB);
     CASE(a_lowered_limit_refuses_growth_and_shows_no_negative_room, GIB, GIB);

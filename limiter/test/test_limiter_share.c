@@ -236,6 +236,33 @@ static void a_forked_child_counts_for_itself(void)
     CHECK_EQ_U64(charged(0), 0);
 }
 
+/* The child's context gets the address of its parent's. */
+static void hold_on_the_second_card(int in, int out)
+{
+    CUcontext context;
+    CUdeviceptr pointer;
+    OK(cuInit(0));
+    OK(cuCtxCreate_v2(&context, 0, 1));
+    tell(out, (uint64_t)(uintptr_t)context);
+    tell(out, cuMemAlloc_v2(&pointer, 256 * MIB));
+    hear(in);
+}
+
+static void a_forked_child_remembers_no_context_of_its_parent(void)
+{
+    CUcontext context;
+    CUdeviceptr pointer;
+    OK(cuInit(0));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    OK(cuMemAlloc_v2(&pointer, 512 * MIB));
+    struct child child = child_start(hold_on_the_second_card);
+    CHECK_EQ_U64(hear(child.from), (uintptr_t)context);
+    IS(hear(child.from), CUDA_SUCCESS);
+    CHECK_EQ_U64(charged(0), 512 * MIB);
+    CHECK_EQ_U64(charged(1), 256 * MIB);
+    child_end(&child, 0);
+}
+
 static void a_raw_clone_is_noticed_like_a_fork(void)
 {
     CUdeviceptr pointer;
@@ -312,6 +339,43 @@ static void threads_share_the_books_of_their_process(void)
     CHECK_EQ_U64(taken(), 0);
 }
 
+struct second_thread {
+    int to[2];
+    int from[2];
+};
+
+/* Allocates in each context that it is told, and answers the result. */
+static void *allocate_in_each(void *self)
+{
+    struct second_thread *thread = self;
+    for (uint64_t context = hear(thread->to[0]); context != 0; context = hear(thread->to[0])) {
+        CUdeviceptr pointer;
+        OK(cuCtxSetCurrent((CUcontext)(uintptr_t)context));
+        tell(thread->from[1], cuMemAlloc_v2(&pointer, 4096));
+    }
+    return NULL;
+}
+
+static void a_thread_does_not_remember_a_context_that_another_one_destroyed(void)
+{
+    struct second_thread thread;
+    pthread_t id;
+    CUcontext context;
+    OK(cuInit(0));
+    CHECK(pipe(thread.to) == 0 && pipe(thread.from) == 0);
+    CHECK(pthread_create(&id, NULL, allocate_in_each, &thread) == 0);
+    for (int turn = 0; turn < 6; turn++) { /* the same address each time, the devices in turns */
+        OK(cuCtxCreate_v2(&context, 0, turn % 2));
+        tell(thread.to[1], (uint64_t)(uintptr_t)context);
+        IS(hear(thread.from[0]), CUDA_SUCCESS);
+        CHECK_EQ_U64(charged((uint32_t)turn % 2), 4096);
+        OK(cuCtxDestroy_v2(context));
+        CHECK_EQ_U64(charged((uint32_t)turn % 2), 0);
+    }
+    tell(thread.to[1], 0);
+    pthread_join(id, NULL);
+}
+
 static void a_full_table_of_living_processes_refuses_the_next(void)
 {
     struct tessera_region *region = the_region();
@@ -346,8 +410,10 @@ int main(int argc, char **argv)
     CASE(a_survivor_counts_on_after_others_came_and_went, GIB, GIB);
     CASE(the_helper_lists_and_reaps_processes, GIB, GIB);
     CASE(a_forked_child_counts_for_itself, GIB, GIB);
+    CASE(a_forked_child_remembers_no_context_of_its_parent, GIB, GIB);
     CASE(a_raw_clone_is_noticed_like_a_fork, GIB, GIB);
     CASE(exec_gives_back_and_the_new_image_counts, GIB, GIB);
+    CASE(a_thread_does_not_remember_a_context_that_another_one_destroyed, GIB, GIB);
     CASE(threads_share_the_books_of_their_process, 500 * MIB, GIB);
     CASE(a_full_table_of_living_processes_refuses_the_next, GIB, GIB);
     return 0;

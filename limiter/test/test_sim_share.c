@@ -79,6 +79,31 @@ static void a_killed_process_gives_its_memory_to_the_next_who_is_short(void)
     CHECK_EQ_U64(used(), 0);
 }
 
+/* Answers every word but 0 with the free bytes that cuMemGetInfo tells. */
+static void watchful(int in, int out)
+{
+    world_context(0);
+    while (hear(in) != 0) tell(out, world_free());
+}
+
+static uint64_t seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+static void memory_of_the_dead_is_soon_seen_as_free(void)
+{
+    struct child watcher = child_start(watchful), a = child_start(obedient);
+    CHECK_EQ_U64(ask(&a, 100 * MIB), CUDA_SUCCESS);
+    CHECK_EQ_U64(ask(&watcher, 1), CARD - 100 * MIB);
+    child_end(&a, SIGKILL);
+    uint64_t start = seconds();
+    while (ask(&watcher, 1) != CARD) CHECK(seconds() - start < 10); /* looked for every 2 ms */
+    child_end(&watcher, 0);
+}
+
 static void a_zombie_holds_nothing(void)
 {
     bool listed;
@@ -259,6 +284,7 @@ int main(int argc, char **argv)
     a_process_that_only_watches_is_not_listed();
     processes_share_one_capacity();
     a_killed_process_gives_its_memory_to_the_next_who_is_short();
+    memory_of_the_dead_is_soon_seen_as_free();
     a_zombie_holds_nothing();
     totals_survive_kills_at_random_points();
     exec_gives_the_memory_of_the_old_image_back();
