@@ -32,15 +32,15 @@ MUTANTS = (
     Mutant(
         "memory off by one",
         "allocator/fit.py",
-        "usage.memory + need.memory > snapshot.fleet.memory",
-        "usage.memory + need.memory > snapshot.fleet.memory + 1",
+        "usage.memory > need.memory_room",
+        "usage.memory > need.memory_room + 1",
         "placed_exactly_when",
     ),
     Mutant(
         "memory too strict",
         "allocator/fit.py",
-        "usage.memory + need.memory > snapshot.fleet.memory",
-        "usage.memory + need.memory >= snapshot.fleet.memory",
+        "usage.memory > need.memory_room",
+        "usage.memory >= need.memory_room",
         "placed_exactly_when",
     ),
     Mutant(

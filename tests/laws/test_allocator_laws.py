@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.worlds import WORLDS, legal_somewhere, nodes, overlaps, rules_of_all_kinds, worlds
-from tessera.allocator.fit import static_masks
+from tessera.allocator.fit import memo_of
 from tessera.allocator.ledger import Adopt, Commit, Ledger, Refused, Release, Reserve
 from tessera.allocator.place import place
 from tessera.allocator.plan import decide
@@ -183,8 +183,8 @@ def test_one_node_is_placed_without_arrays_exactly_as_with_them(policy, data):
 def test_rules_for_one_device_and_for_columns_rule_the_same_devices_out(case):
     world, rules = case
     fleet = Fleet(world)
-    failing, passing = static_masks(fleet).of(rules)
-    for (reason, column), (scalar_reason, rules_out) in zip(failing, STATIC_RULES, strict=True):
+    ruled = memo_of(fleet).ruled(rules)
+    for (reason, column), (scalar_reason, rules_out) in zip(ruled.by_reason, STATIC_RULES, strict=True):
         assert reason == scalar_reason
         assert column.tolist() == [rules_out(device, rules) for device in fleet.devices]
-    assert passing.tolist() == [passes(device, rules) for device in fleet.devices]
+    assert (~ruled.out).tolist() == [passes(device, rules) for device in fleet.devices]

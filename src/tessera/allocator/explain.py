@@ -71,7 +71,7 @@ def _keys(snapshot: Snapshot, found: Prospect, by_claim: list[Ints]) -> Ints:
     for i in reversed(range(len(by_claim))):
         bits = np.zeros(len(fleet.nodes), dtype=np.int64)
         np.bitwise_or.at(bits, fleet.node_of, np.left_shift(1, by_claim[i]))
-        short = found.counts[i] < found.request.claims[i].count
+        short = ~fleet.nodes_with(found.fits[i], found.request.claims[i].count)
         keys[short] = (bits[short] << _BITS_OF_CLAIM) | (i << _BITS_OF_KIND) | _BY_CLAIM
     keys[sizes == 0] = _WITHOUT_DEVICES
     own = _node_reasons(snapshot, found.pod)
@@ -146,7 +146,7 @@ def _claim_shortfalls(
         if bool((here & (codes == code)).any())
     ]
     shortfalls.sort(key=lambda s: -s.devices)
-    best = int(found.counts[claim][rows].max())
+    best = int(fleet.per_node(found.fits[claim])[rows].max())
     largest = int((fleet.first[1:] - fleet.first[:-1])[rows].max())
     if best or largest < wanted:
         return (Shortfall(Reason.COUNT, best, asked=wanted, best=best), *shortfalls)

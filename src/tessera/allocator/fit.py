@@ -6,48 +6,65 @@ Checks on static facts (model, health, ...) are computed once per fleet and set 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from tessera.allocator.rules import model_passes
 from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
 from tessera.core.placement import Reason
-from tessera.core.request import Claim, Constraints, Pod
-from tessera.core.share import ComputeAmount, ComputeMilli, MemoryAmount, MemoryMiB
+from tessera.core.request import Constraints, Pod
+from tessera.core.share import ComputeAmount, ComputeMilli, MemoryAmount, MemoryMiB, ShareSpec
 from tessera.core.units import WHOLE
 
-CACHED_CONSTRAINTS: Final = 512
+REMEMBERED_CONSTRAINTS: Final = 512
+REMEMBERED_ROWS: Final = 2_000_000
+"""Device rows that remembered needs may take together: about 32 MB, 50 kinds of share on 40,000 devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one claim takes of each device of the fleet.
+    """What one share takes of each device of the fleet, in MiB and milli-devices.
 
-    ``unknown`` marks devices on which TFLOPS cannot be converted; ``None`` where nothing needs converting.
+    The share fits while no more than ``memory_room`` and ``compute_room`` are used. ``unknown`` marks devices on
+    which TFLOPS cannot be converted, ``free_riding`` those of whose compute nothing is asked; both are ``None``
+    where there is no such device.
     """
 
     memory: Ints
     compute: Ints
+    memory_room: Ints
+    compute_room: Ints
     unknown: Bools | None
+    free_riding: Bools | None
     exclusive: bool
 
 
-def need_of(fleet: Fleet, claim: Claim) -> Need:
-    """The claim's requests on every device: MiB and milli-devices, as :func:`core.share.resolve` has them."""
-    compute, unknown = _compute_column(fleet, claim.share.compute_request)
-    return Need(_memory_column(fleet, claim.share.memory_request), compute, unknown, claim.share.exclusive)
+def need_of(fleet: Fleet, share: ShareSpec) -> Need:
+    """The share's requests on every device, as :func:`core.share.resolve` has them."""
+    memory = _memory_column(fleet, share.memory_request)
+    compute, unknown = _compute_column(fleet, share.compute_request)
+    free_riding = np.asarray(compute == 0, dtype=np.bool_)
+    return Need(
+        memory=memory,
+        compute=compute,
+        memory_room=np.asarray(fleet.memory - memory, dtype=np.int64),
+        compute_room=np.asarray(fleet.compute - compute, dtype=np.int64),
+        unknown=unknown,
+        free_riding=free_riding if free_riding.any() else None,
+        exclusive=share.exclusive,
+    )
 
 
 def _memory_column(fleet: Fleet, amount: MemoryAmount) -> Ints:
     if isinstance(amount, MemoryMiB):
-        return np.full(len(fleet.devices), amount.mib, dtype=np.int64)
+        return np.broadcast_to(np.int64(amount.mib), fleet.memory.shape)
     return np.asarray(fleet.memory * amount.milli // 1000, dtype=np.int64)
 
 
 def _compute_column(fleet: Fleet, amount: ComputeAmount) -> tuple[Ints, Bools | None]:
     if isinstance(amount, ComputeMilli):
-        return np.full(len(fleet.devices), amount.milli, dtype=np.int64), None
+        return np.broadcast_to(np.int64(amount.milli), fleet.compute.shape), None
     unknown = np.asarray(fleet.tflops <= 0, dtype=np.bool_)
     if not amount.milli_tflops:
         return np.zeros_like(fleet.compute), unknown
@@ -124,12 +141,12 @@ def _held_exclusively(view: _View) -> Failing:
 
 def _short_of_memory(view: _View) -> Failing:
     snapshot, need, _ = view
-    return np.asarray(snapshot.usage.memory + need.memory > snapshot.fleet.memory, dtype=np.bool_)
+    return np.asarray(snapshot.usage.memory > need.memory_room, dtype=np.bool_)
 
 
 def _short_of_compute(view: _View) -> Failing:
     snapshot, need, _ = view
-    return np.asarray(snapshot.usage.compute + need.compute > snapshot.fleet.compute, dtype=np.bool_)
+    return np.asarray(snapshot.usage.compute > need.compute_room, dtype=np.bool_)
 
 
 def _not_idle(view: _View) -> Failing:
@@ -141,10 +158,9 @@ def _not_idle(view: _View) -> Failing:
 def _exhausted(view: _View) -> Failing:
     """A share that asks for no compute may go beside others only while some compute is left."""
     snapshot, need, _ = view
-    free_riding = need.compute == 0
-    if not free_riding.any():
+    if need.free_riding is None:
         return None
-    return np.asarray(free_riding & (snapshot.usage.compute >= snapshot.fleet.compute), dtype=np.bool_)
+    return np.asarray(need.free_riding & (snapshot.usage.compute >= snapshot.fleet.compute), dtype=np.bool_)
 
 
 DYNAMIC_CHECKS: Final[tuple[tuple[Reason, Callable[[_View], Failing]], ...]] = (
@@ -158,49 +174,72 @@ DYNAMIC_CHECKS: Final[tuple[tuple[Reason, Callable[[_View], Failing]], ...]] = (
 )
 
 
-class StaticMasks:
-    """Per fleet: which devices a set of constraints rules out, by reason; remembered for repeated requests."""
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """What a set of constraints rules out of a fleet: the devices by reason, and all of them together."""
+
+    by_reason: tuple[tuple[Reason, Bools], ...]
+    out: Bools
+
+
+class Memo:
+    """What is remembered of a fleet, which never changes: what constraints rule out, and what shares need."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._kept: dict[Constraints, tuple[tuple[tuple[Reason, Bools], ...], Bools]] = {}
+        self._ruled: dict[Constraints, Ruled] = {}
+        self._needs: dict[ShareSpec, Need] = {}
+        self._most_needs = max(16, REMEMBERED_ROWS // max(1, len(fleet.devices)))
 
-    def of(self, constraints: Constraints) -> tuple[tuple[tuple[Reason, Bools], ...], Bools]:
-        """The failing devices of each static check, and the devices that pass them all."""
-        found = self._kept.get(constraints)
+    def ruled(self, constraints: Constraints) -> Ruled:
+        """The devices that constraints rule out."""
+        found = self._ruled.get(constraints)
         if found is None:
-            failing = tuple((reason, check(self._fleet, constraints)) for reason, check in STATIC_CHECKS)
-            passing = np.ones(len(self._fleet.devices), dtype=np.bool_)
-            for _, mask in failing:
-                passing &= ~mask
-            if len(self._kept) >= CACHED_CONSTRAINTS:
-                self._kept.clear()
-            found = self._kept[constraints] = (failing, passing)
+            by_reason = tuple((reason, check(self._fleet, constraints)) for reason, check in STATIC_CHECKS)
+            out = np.logical_or.reduce([mask for _, mask in by_reason])
+            found = _kept(self._ruled, constraints, Ruled(by_reason, out), REMEMBERED_CONSTRAINTS)
         return found
 
+    def need(self, share: ShareSpec) -> Need:
+        """What a share takes of each device."""
+        found = self._needs.get(share)
+        return found or _kept(self._needs, share, need_of(self._fleet, share), self._most_needs)
 
-def static_masks(fleet: Fleet) -> StaticMasks:
-    """The fleet's remembered masks (kept on the fleet, which never changes)."""
-    kept: StaticMasks | None = fleet.__dict__.get("_static_masks")
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def _kept(memo: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> _Value:
+    """Remember ``value``; the oldest is forgotten where there are too many."""
+    if len(memo) >= most:
+        del memo[next(iter(memo))]
+    memo[key] = value
+    return value
+
+
+def memo_of(fleet: Fleet) -> Memo:
+    """What is remembered of the fleet; kept on it."""
+    kept: Memo | None = fleet.__dict__.get("_memo")
     if kept is None:
-        kept = fleet.__dict__["_static_masks"] = StaticMasks(fleet)
+        kept = fleet.__dict__["_memo"] = Memo(fleet)
     return kept
 
 
 def fitting(snapshot: Snapshot, need: Need, constraints: Constraints) -> Bools:
     """The devices that could host one share of the claim, as if it came alone."""
     view = (snapshot, need, constraints)
-    failed = ~static_masks(snapshot.fleet).of(constraints)[1]
+    failed = memo_of(snapshot.fleet).ruled(constraints).out.copy()
     for _, check in DYNAMIC_CHECKS:
         mask = check(view)
         if mask is not None:
             failed |= mask
-    return np.asarray(~failed, dtype=np.bool_)
+    return np.logical_not(failed, out=failed)
 
 
 def failing(snapshot: Snapshot, need: Need, constraints: Constraints) -> Iterator[tuple[Reason, Bools]]:
     """Every check that some device can fail, in order, with the devices that fail it."""
-    yield from static_masks(snapshot.fleet).of(constraints)[0]
+    yield from memo_of(snapshot.fleet).ruled(constraints).by_reason
     view = (snapshot, need, constraints)
     for reason, check in DYNAMIC_CHECKS:
         mask = check(view)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.allocator.fit import Need, fitting, need_of, open_nodes
+from tessera.allocator.fit import Need, fitting, memo_of, open_nodes
 from tessera.allocator.grants import group_of, placement_of
 from tessera.allocator.rules import constraints_of
 from tessera.allocator.search import LocalClaim, LocalDevice, Rules, SearchLimit, search
-from tessera.core.fleet import Bools, Ints, Snapshot
+from tessera.core.fleet import Bools, Snapshot
 from tessera.core.placement import Placed
 from tessera.core.request import Constraints, Pod, Request, phases
 from tessera.policy.nodes import order_devices, rank_nodes
@@ -30,7 +30,6 @@ class Prospect:
     needs: tuple[Need, ...]
     rules: tuple[Constraints, ...]
     fits: tuple[Bools, ...]
-    counts: tuple[Ints, ...]
     open: Bools
     hosts: Bools
 
@@ -41,15 +40,15 @@ def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
     if request is None:
         raise ValueError(f"pod {pod.key} asks for no accelerator")
     fleet = snapshot.fleet
-    needs = tuple(need_of(fleet, claim) for claim in request.claims)
+    memo = memo_of(fleet)
+    needs = tuple(memo.need(claim.share) for claim in request.claims)
     rules = tuple(constraints_of(claim, request.constraints) for claim in request.claims)
     fits = tuple(fitting(snapshot, need, rule) for need, rule in zip(needs, rules, strict=True))
-    counts = tuple(fleet.per_node(fit) for fit in fits)
     open_ = open_nodes(snapshot, pod)
     hosts = open_.copy()
-    for claim, count in zip(request.claims, counts, strict=True):
-        hosts &= count >= claim.count
-    return Prospect(pod, request, needs, rules, fits, counts, open_, hosts)
+    for claim, fit in zip(request.claims, fits, strict=True):
+        hosts &= fleet.nodes_with(fit, claim.count)
+    return Prospect(pod, request, needs, rules, fits, open_, hosts)
 
 
 def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:

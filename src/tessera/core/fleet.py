@@ -18,6 +18,8 @@ from tessera.core.placement import Charge
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+MILLION: Final = 1_000_000
+
 PLENTY: Final = 1 << 50
 """Stands for "the inventory does not say how much": more than anything can ask for, far from overflow."""
 
@@ -61,6 +63,8 @@ class Fleet:
         sizes = [len(node.devices) for node in self.nodes]
         self.first: Ints = _ints(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
         self.node_of: Ints = _ints(np.repeat(np.arange(len(self.nodes)), sizes))
+        # The usual fleet: the flags of a node's eight devices are read as one word.
+        self._all_of_eight = bool(sizes) and set(sizes) == {8}
         self._fill_devices()
         self._fill_nodes()
 
@@ -89,8 +93,15 @@ class Fleet:
 
     def per_node(self, values: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:
         """The sum of a device array over each node; 0 for a node without devices."""
-        ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
-        return np.asarray(ends[self.first[1:]] - ends[self.first[:-1]], dtype=np.int64)
+        ends = np.zeros(len(self.devices) + 1, dtype=np.int64)
+        np.cumsum(values, out=ends[1:])
+        return np.asarray(np.diff(ends[self.first]), dtype=np.int64)
+
+    def nodes_with(self, devices: Bools, count: int) -> Bools:
+        """The nodes that have at least ``count`` of these devices."""
+        if count == 1 and self._all_of_eight:
+            return np.asarray(devices.view(np.uint64) != 0, dtype=np.bool_)
+        return np.asarray(self.per_node(devices) >= count, dtype=np.bool_)
 
     def rows(self, node_row: int) -> range:
         """The device rows of a node."""
@@ -99,7 +110,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is taken: arrays over devices, and (``node_*``, ``cpu``, ``host_memory``, ``pods``) over nodes."""
+    """What is taken: arrays over devices, and (``node_*``, ``cpu``, ``host_memory``, ``pods``) over nodes.
+
+    ``node_fill`` is how full a node is, in parts per million, memory and compute added; kept because every
+    decision asks for it and a booking changes one node's.
+    """
 
     memory: Ints
     compute: Ints
@@ -107,6 +122,7 @@ class Usage:
     exclusive: Ints
     node_memory: Ints
     node_compute: Ints
+    node_fill: Ints
     cpu: Ints
     host_memory: Ints
     pods: Ints
@@ -115,7 +131,7 @@ class Usage:
     def nothing(fleet: Fleet) -> "Usage":
         """The usage of an empty fleet."""
         device, node = (np.zeros(n, dtype=np.int64) for n in (len(fleet.devices), len(fleet.nodes)))
-        arrays = (device, device, device, device, node, node, node, node, node)
+        arrays = (*[device] * 4, *[node] * 6)
         return Usage(*(array.copy() for array in arrays))
 
     def thawed(self) -> "Usage":
@@ -141,6 +157,9 @@ class Usage:
             self.exclusive[row] += sign * int(charge.exclusive)
             self.node_memory[node] += sign * charge.memory_mib
             self.node_compute[node] += sign * charge.compute_milli
+            memory = int(self.node_memory[node]) * MILLION // max(int(fleet.node_memory[node]), 1)
+            compute = int(self.node_compute[node]) * MILLION // max(int(fleet.node_compute[node]), 1)
+            self.node_fill[node] = memory + compute
 
     def book_host(self, fleet: Fleet, node: str, cpu_milli: int, memory_mib: int, *, sign: int) -> None:
         """Add or take away a pod's CPU, memory and place on its node, in place."""

@@ -3,11 +3,7 @@
 import numpy as np
 
 from tessera.core.fleet import Ints, Snapshot
-from tessera.policy.rank import MILLION, SIGN, Level, Ranking, order
-
-
-def _fill(used: Ints, total: Ints) -> Ints:
-    return np.asarray(used * MILLION // np.maximum(total, 1), dtype=np.int64)
+from tessera.policy.rank import SIGN, Level, Ranking, order
 
 
 def rank_nodes(snapshot: Snapshot, ranking: Ranking) -> Ints:
@@ -15,9 +11,7 @@ def rank_nodes(snapshot: Snapshot, ranking: Ranking) -> Ints:
 
     What the pod itself adds is the same everywhere or smaller than what tells nodes apart, so it is left out.
     """
-    fleet, usage = snapshot.fleet, snapshot.usage
-    fill = _fill(usage.node_memory, fleet.node_memory) + _fill(usage.node_compute, fleet.node_compute)
-    return np.asarray(SIGN[ranking] * fill, dtype=np.int64)
+    return np.asarray(SIGN[ranking] * snapshot.usage.node_fill, dtype=np.int64)
 
 
 def order_devices(snapshot: Snapshot, rows: range, ranking: Ranking) -> list[int]:
