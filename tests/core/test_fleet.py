@@ -23,6 +23,17 @@ def test_sums_over_nodes_count_nodes_without_devices_as_nothing():
     assert fleet.per_node(fleet.memory).tolist() == [0, 200, 0, 7, 0]
 
 
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (1, 3, 2), (0, 2, 0, 1), (8, 0), ()])
+def test_nodes_with_enough_devices_are_counted_alike_whatever_the_fleet_looks_like(sizes):
+    """Three ways of counting stand behind this: eights as one word, none empty, any fleet."""
+    fleet = a_fleet(*(a_node(f"n{i}", size) for i, size in enumerate(sizes)))
+    chosen = np.arange(len(fleet.devices)) % 3 == 0
+    rows = [fleet.rows(row) for row in range(len(sizes))]
+    for count in (1, 2, 3):
+        expected = [sum(bool(chosen[r]) for r in devices) >= count for devices in rows]
+        assert fleet.nodes_with(chosen, count).tolist() == expected
+
+
 def test_a_frozen_usage_refuses_to_change():
     fleet = a_fleet(a_node("a", 1))
     frozen = Usage.nothing(fleet).frozen()

@@ -63,8 +63,9 @@ class Fleet:
         sizes = [len(node.devices) for node in self.nodes]
         self.first: Ints = _ints(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
         self.node_of: Ints = _ints(np.repeat(np.arange(len(self.nodes)), sizes))
-        # The usual fleet: the flags of a node's eight devices are read as one word.
+        # The usual fleets: the flags of a node's eight devices are read as one word; no node is without devices.
         self._all_of_eight = bool(sizes) and set(sizes) == {8}
+        self._none_empty = bool(sizes) and 0 < min(sizes) <= max(sizes) < 128
         self._fill_devices()
         self._fill_nodes()
 
@@ -101,6 +102,9 @@ class Fleet:
         """The nodes that have at least ``count`` of these devices."""
         if count == 1 and self._all_of_eight:
             return np.asarray(devices.view(np.uint64) != 0, dtype=np.bool_)
+        if self._none_empty:
+            counts = np.add.reduceat(devices.view(np.int8), self.first[:-1])
+            return np.asarray(counts >= count, dtype=np.bool_)
         return np.asarray(self.per_node(devices) >= count, dtype=np.bool_)
 
     def rows(self, node_row: int) -> range:

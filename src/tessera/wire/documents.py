@@ -100,6 +100,21 @@ class _Builder(_Base):  # type: ignore[misc, valid-type]
         self.source = source
         self.problems: list[Problem] = []
         self._built: dict[int, object] = {}
+        self._tags: dict[tuple[object, ...], str] = {}
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: object) -> str:
+        """The tag of a node without one. The same texts come again and again, and matching them is slow."""
+        key = (kind, value, implicit)
+        tag = self._tags.get(key)
+        if tag is None:
+            tag = self._tags[key] = super().resolve(kind, value, implicit)
+        return tag
+
+    def descend_resolver(self, current_node: object, current_index: object) -> None:
+        """No tag depends on a node's place in the document."""
+
+    def ascend_resolver(self) -> None:
+        """No tag depends on a node's place in the document."""
 
     def documents(self) -> Iterator[Document]:
         """Yield the sound, non-empty documents; a syntax error ends them and becomes a problem."""
