@@ -31,6 +31,14 @@ def test_the_same_name_twice_in_one_file_is_a_problem():
     assert "twice in this file" in problem.message
 
 
+def test_what_stands_twice_is_still_read_for_what_else_is_wrong_with_it():
+    wrong = POD.replace("tessera.dev/gpu: 1", "tessera.dev/gpu: -1")
+    assert wrong != POD
+    messages = [problem.message for problem in read_manifests([("a.yaml", f"{POD}---\n{wrong}")]).problems]
+    assert len(messages) == 2
+    assert "twice in this file" in messages[0]
+
+
 def test_equal_names_of_other_kinds_or_namespaces_are_different_objects():
     other = pod(container(), namespace="other")
     assert read(GPU, other, workload("Deployment", name="p")).problems == ()

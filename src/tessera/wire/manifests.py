@@ -202,8 +202,11 @@ def _pods(
 
 
 def _check_uids(pods: Iterable[Pod], seen: set[str], findings: Findings) -> None:
-    """Note a uid that another pod of the input has: identity is the uid, so one of them cannot be told apart."""
+    """Note a uid that another pod of the input has: identity is the uid, so one of them cannot be told apart.
+
+    A uid made here repeats only with the object's name, which is a problem by itself; none but those has a slash.
+    """
     for pod in pods:
-        if pod.uid in seen:
+        if pod.uid in seen and "/" not in pod.uid:
             findings.error("metadata.uid", pod.uid, "is the uid of another pod of the input", "remove it")
         seen.add(pod.uid)

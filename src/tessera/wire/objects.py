@@ -57,6 +57,7 @@ def read_objects(documents: Iterable[Document]) -> Iterator[Found]:
         if item.label in seen:
             message = "stands twice in this file"
             yield (Problem(item.source, item.label, "", "", message, "remove or rename one of the two"),)
+            yield item  # read all the same, for what else is wrong with it
         elif owner in labels and owner != item.label:
             yield Skipped(item.source, item.kind, item.name, f"is made by {owner}, through which it is read")
         else:
