@@ -5,8 +5,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import tessera
+
+# The same examples on every machine and every day, so that a red build is a change's fault. To look for new ones:
+# pytest --hypothesis-profile explore
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.register_profile("explore", max_examples=1000, deadline=None, database=None)
+settings.load_profile("fixed")
 
 ROOT = Path(__file__).parent.parent
 NATIVE = Path(tessera.__file__).parent / "_native"

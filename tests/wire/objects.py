@@ -75,7 +75,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 def canonical(raw: object) -> str:
     """A quantity as the API server writes it back: no fraction, the largest suffix that needs none."""
     text = str(raw)
-    found = re.fullmatch(r"(\d*\.?\d*)([KMGTPE]i|[numkMGTPE]?)", text)
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]?)", text)
     if found is None:
         return text
     number, suffix = found.groups()
