@@ -342,3 +342,61 @@ def test_the_demo_is_planned_on_the_example_fleet(tessera) -> None:
     }  # fmt: skip
     assert made["summary"]["placed"] > 100
     assert {p["dialect"] for p in made["pods"]} == {"native", "hami", "tensor-fusion", None}
+
+
+SELECTING = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  nodeSelector: {gpu: "on"}
+  containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+LABELLED = """
+apiVersion: tessera.dev/v1
+kind: Fleet
+nodes:
+  - {name: plain, devices: [{model: T4}]}
+  - {name: lit, labels: {gpu: "on"}, devices: [{model: T4}]}
+"""
+
+
+def test_node_selectors_count_where_the_fleet_gives_labels(tessera, write) -> None:
+    result = tessera(
+        "plan", "-f", write("p.yaml", SELECTING), "--fleet", write("fleet.yaml", LABELLED), "-o", "json"
+    )
+    document = json.loads(result.stdout)
+    assert document["pods"][0]["node"] == "lit"
+    assert document["fleet"]["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "node"), [('gpu: "on"', "node-0"), ("kubernetes.io/hostname: node-1", "node-1")]
+)
+def test_node_selectors_are_left_out_and_said_to_be_where_the_fleet_gives_none(
+    tessera, write, selector: str, node: str
+) -> None:
+    path = write("p.yaml", SELECTING.replace('gpu: "on"', selector))
+    result = tessera("plan", "-f", path, "--fleet", "2x1xT4", "-o", "json")
+    document = json.loads(result.stdout)
+    assert document["pods"][0]["node"] == node
+    assert ["no labels" in note for note in document["fleet"]["notes"]] == ([True] if "gpu" in selector else [])
+
+
+DAEMONS = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: d}
+spec:
+  selector: {}
+  template:
+    metadata: {}
+    spec:
+      nodeSelector: {gpu: "on"}
+      containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+def test_a_daemon_set_runs_on_every_node_of_a_fleet_without_labels(tessera, write) -> None:
+    result = tessera("plan", "-f", write("d.yaml", DAEMONS), "--fleet", "3x1xT4", "-o", "json")
+    assert [pod["node"] for pod in json.loads(result.stdout)["pods"]] == ["node-0", "node-1", "node-2"]

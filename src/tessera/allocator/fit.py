@@ -250,7 +250,7 @@ def failing(snapshot: Snapshot, need: Need, constraints: Constraints) -> Iterato
 def _selected(fleet: Fleet, pod: Pod) -> Bools:
     wanted = dict(pod.node_selector)
     return np.fromiter(
-        (all(node.labels.get(k) == v for k, v in wanted.items()) for node in fleet.nodes), dtype=np.bool_
+        (all(node.label(k) == v for k, v in wanted.items()) for node in fleet.nodes), dtype=np.bool_
     )
 
 

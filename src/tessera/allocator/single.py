@@ -116,7 +116,7 @@ class OneNode:
         return (
             not node.cordoned
             and pod.node_name in (None, node.name)
-            and all(node.labels.get(key) == value for key, value in pod.node_selector)
+            and all(node.label(key) == value for key, value in pod.node_selector)
             and (node.max_pods is None or len(self._placed) + 1 <= node.max_pods)
             and (node.cpu_milli is None or not pod.cpu_milli or cpu <= node.cpu_milli)
             and (node.memory_mib is None or not pod.memory_mib or memory <= node.memory_mib)

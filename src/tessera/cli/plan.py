@@ -12,8 +12,10 @@ from click.shell_completion import CompletionItem
 from tessera.allocator.plan import plan
 from tessera.cli.exits import Exit, say_problems
 from tessera.cli.render import plan_lines
+from tessera.core.device import HOSTNAME_LABEL
 from tessera.core.errors import Problem, Severity
 from tessera.core.fleet import Fleet
+from tessera.core.request import Pod
 from tessera.policy.rank import DEFAULT_POLICY, POLICIES
 from tessera.runtime.files import FLEET_FLAG, STDIN, THIS_MACHINE, Texts, load_fleet, read_texts
 from tessera.vendors.models import MODELS
@@ -22,6 +24,7 @@ from tessera.wire.fleetfile import FleetInput
 from tessera.wire.manifests import Manifests, read_manifests
 from tessera.wire.planfile import Plan, fleet_entry, plan_of
 
+_NO_LABELS: Final = "the fleet gives no labels, so node selectors are not looked at"
 FORMATS: Final = ("table", "wide", "json", "yaml")
 
 _EPILOG: Final = """\b
@@ -113,14 +116,30 @@ def _plan(paths: Sequence[str], fleet: str, policy: str) -> _Made:
     manifests = _read(read_texts(paths), found)
     broken = any(problem.severity is Severity.ERROR for problem in manifests.problems)
     pods = () if broken else tuple(planned.pod for planned in manifests.pods)
+    notes = found.notes
+    if pods and not has_labels(found):
+        unselected = tuple(without_unknown_labels(pod) for pod in pods)
+        notes = notes if unselected == pods else (*notes, _NO_LABELS)
+        pods = unselected
     document = plan_of(
         policy,
-        fleet_entry(fleet, found.nodes, found.notes),
+        fleet_entry(fleet, found.nodes, notes),
         found.nodes,
         manifests=manifests,
         verdicts=plan(pods, Fleet(found.nodes), POLICIES[policy]),
     )
     return _Made(document, manifests.problems)
+
+
+def has_labels(fleet: FleetInput) -> bool:
+    """Whether the fleet says anything of labels beyond each node's own name."""
+    return any(key != HOSTNAME_LABEL for node in fleet.nodes for key in node.labels)
+
+
+def without_unknown_labels(pod: Pod) -> Pod:
+    """The pod without what it wants of labels that the fleet does not know."""
+    known = tuple(pair for pair in pod.node_selector if pair[0] == HOSTNAME_LABEL)
+    return pod if known == pod.node_selector else replace(pod, node_selector=known)
 
 
 def _read(read: Texts, fleet: FleetInput) -> Manifests:
@@ -129,7 +148,8 @@ def _read(read: Texts, fleet: FleetInput) -> Manifests:
         (source, text) for source, text in read.texts if source.endswith(".csv") or openb.looks_like_pods(text)
     ]
     texts = [pair for pair in read.texts if pair not in traces]
-    manifests = read_manifests(texts, [(node.name, node.labels) for node in fleet.nodes])
+    labelled = has_labels(fleet)
+    manifests = read_manifests(texts, [(node.name, node.labels if labelled else None) for node in fleet.nodes])
     listed = [openb.read_pods(source, text) for source, text in traces]
     pods = [*manifests.pods, *(planned for trace in listed for planned in trace.pods)]
     problems = [

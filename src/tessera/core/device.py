@@ -10,6 +10,7 @@ DEFAULT_SLOTS: Final = 100
 """Shares that a device may carry where the inventory does not say (a share of less than 1 % is not useful)."""
 
 SHARED_MODE: Final = "shared"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,7 @@ class Node:
     max_pods: int | None = None
     cordoned: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    def label(self, key: str) -> str | None:
+        """The label's value; every node has its own name for its hostname label, unless it says otherwise."""
+        return self.labels.get(key, self.name if key == HOSTNAME_LABEL else None)

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from tessera.wire.fields import Findings, count_at, mapping_at
 
-Nodes = Sequence[tuple[str, Mapping[str, str]]]
-"""Nodes by name with their labels."""
+Nodes = Sequence[tuple[str, Mapping[str, str] | None]]
+"""Nodes by name with their labels; ``None`` where those are not known, so that a selector rules nothing out."""
 
 MOST_PODS: Final = 100_000
 """Pods that one object may make; more is a slip of the keyboard."""
@@ -130,4 +130,8 @@ def _matching(pod: Mapping[str, object], nodes: Nodes) -> tuple[str, ...]:
     """Names of the nodes whose labels the pod's nodeSelector matches; what is wrong with it is noted later."""
     selector = pod.get("nodeSelector")
     wanted = selector if isinstance(selector, dict) else {}
-    return tuple(name for name, labels in nodes if all(labels.get(key) == value for key, value in wanted.items()))
+    return tuple(
+        name
+        for name, labels in nodes
+        if labels is None or all(labels.get(key) == value for key, value in wanted.items())
+    )
