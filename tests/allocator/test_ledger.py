@@ -37,6 +37,19 @@ def test_reserve_commit_release():
     assert used(ledger) == 0
 
 
+def test_a_view_shows_what_a_snapshot_shows_and_moves_on_with_the_ledger():
+    ledger = Ledger(a_fleet(a_node("a", 1)))
+    fact = placement(ledger)
+    kept, view = ledger.snapshot(), ledger.view()
+    assert view.usage.memory.tolist() == kept.usage.memory.tolist() == [0]
+    ledger.apply(Adopt(fact))
+    assert ledger.view().usage.memory.tolist() == [1000]
+    moving = ledger.view()
+    ledger.apply(Release("p"))
+    assert moving.usage.memory.tolist() == [0]
+    assert kept.usage.memory.tolist() == [0]
+
+
 def test_releasing_what_is_not_held_does_nothing():
     assert Ledger(a_fleet(a_node("a", 1))).apply(Release("nobody")) == ()
 

@@ -36,7 +36,7 @@ def plan(pods: Iterable[Pod], fleet: Fleet, policy: Policy) -> tuple[Verdict, ..
     ledger = Ledger(fleet)
     decided: list[tuple[Pod, Decision | None]] = []
     for pod in pods:
-        decision = None if pod.request is None else decide(ledger.snapshot(), pod, policy)
+        decision = None if pod.request is None else decide(ledger.view(), pod, policy)
         decided.append((pod, decision))
         if decision is not None and isinstance(decision, Placed):
             ledger.apply(Adopt(decision.placement))
