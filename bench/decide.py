@@ -58,14 +58,9 @@ def main() -> None:
     """Print one line per fleet size."""
     print("decision + commit: nodes x devices, median / p99 / max ms")
     for nodes, devices, decisions in ((500, 8, 2000), (1213, 8, 2000), (5000, 8, 2000)):
-        times = sorted(run(nodes, devices, decisions) if nodes < 5000 else run_large(nodes, devices, decisions))
+        times = sorted(run(nodes, devices, decisions))
         p99 = times[int(len(times) * 0.99)]
         print(f"  {nodes} x {devices}: {statistics.median(times):.3f} / {p99:.3f} / {times[-1]:.3f}")
-
-
-def run_large(nodes: int, devices: int, decisions: int) -> list[float]:
-    """As :func:`run`; a name of its own so that profiles tell the sizes apart."""
-    return run(nodes, devices, decisions)
 
 
 if __name__ == "__main__":

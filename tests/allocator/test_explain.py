@@ -118,22 +118,21 @@ def test_a_whole_device_is_told_what_share_would_fit():
     assert (only.change, only.value) == (Change.SHARING, 750)
 
 
-def test_every_suggested_number_places_the_pod_and_one_more_does_not():
-    snapshot = holding(a_fleet(a_node("a", 2, cpu_milli=4000)), a_pod(a_claim(a_share(5000, 300)), name="p0"))
-    pod = a_pod(a_claim(a_share(24000, 900), count=2))
-    numbers = {s.change: s.value for s in suggest(snapshot, pod)}
-    for change, value in ((Change.MEMORY, numbers.get(Change.MEMORY)), (Change.COUNT, numbers.get(Change.COUNT))):
-        if value is None:
-            continue
-        claim = pod.request.claims[0]
-
-        def turned(v, change=change, claim=claim):
-            changed = replace(claim, count=v) if change is Change.COUNT else replace(claim, share=a_share(v, 900))
-            return a_pod(changed)
-
-        assert place(snapshot, turned(value), POLICIES["binpack"]) is not None
-        assert place(snapshot, turned(value + 1), POLICIES["binpack"]) is None
-    assert numbers[Change.COUNT] == 1
+@pytest.mark.parametrize(
+    ("change", "asked", "value", "at"),
+    [
+        # Two devices of 24,576 MiB, 5,000 MiB and 300 milli of the first are taken.
+        (Change.MEMORY, a_claim(a_share(24000, 100), 2), 19576, lambda v: a_claim(a_share(v, 100), 2)),
+        (Change.COMPUTE, a_claim(a_share(1000, 900), 2), 700, lambda v: a_claim(a_share(1000, v), 2)),
+        (Change.COUNT, a_claim(a_share(24000, 900), 2), 1, lambda v: a_claim(a_share(24000, 900), v)),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_a_suggested_number_places_the_pod_and_one_more_does_not(change, asked, value, at):
+    snapshot = holding(a_fleet(a_node("a", 2)), a_pod(a_claim(a_share(5000, 300)), name="p0"))
+    assert {s.change: s.value for s in suggest(snapshot, a_pod(asked))}[change] == value
+    assert place(snapshot, a_pod(at(value)), POLICIES["binpack"]) is not None
+    assert place(snapshot, a_pod(at(value + 1)), POLICIES["binpack"]) is None
 
 
 def test_cpu_that_is_too_much_is_suggested_lower():

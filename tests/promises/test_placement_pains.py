@@ -14,7 +14,7 @@ from tessera.allocator.explain import sentence
 from tessera.allocator.ledger import Adopt, Ledger, Refused, Release, Reserve
 from tessera.allocator.place import place
 from tessera.allocator.plan import decide
-from tessera.core.placement import Placed, Rejected
+from tessera.core.placement import Rejected
 from tessera.core.request import ContainerKind
 from tessera.core.share import ComputeMilli, MemoryFraction, ShareSpec
 from tessera.policy.rank import POLICIES
@@ -191,4 +191,6 @@ def test_sixty_four_quarters_on_eight_cards_fill_them_exactly():  # KAI#2153
     ledger = Ledger(a_fleet(a_node("a", 8)))
     placed = [put(ledger, a_pod(a_claim(a_share(6144, 250)), name=f"p{i}")) for i in range(64)]
     assert sum(p is not None for p in placed) == 32
-    assert isinstance(decide(ledger.snapshot(), a_pod(a_claim(a_share(1, 1))), BINPACK), Rejected | Placed)
+    usage = ledger.snapshot().usage
+    assert (usage.memory.tolist(), usage.compute.tolist()) == ([24576] * 8, [1000] * 8)
+    assert isinstance(decide(ledger.snapshot(), a_pod(a_claim(a_share(1, 1))), BINPACK), Rejected)

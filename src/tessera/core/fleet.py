@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from tessera.core.device import Device, Node
 from tessera.core.placement import Charge
+from tessera.core.units import fill_of
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-MILLION: Final = 1_000_000
 
 PLENTY: Final = 1 << 50
 """Stands for "the inventory does not say how much": more than anything can ask for, far from overflow."""
@@ -161,9 +160,8 @@ class Usage:
             self.exclusive[row] += sign * int(charge.exclusive)
             self.node_memory[node] += sign * charge.memory_mib
             self.node_compute[node] += sign * charge.compute_milli
-            memory = int(self.node_memory[node]) * MILLION // max(int(fleet.node_memory[node]), 1)
-            compute = int(self.node_compute[node]) * MILLION // max(int(fleet.node_compute[node]), 1)
-            self.node_fill[node] = memory + compute
+            memory = fill_of(int(self.node_memory[node]), int(fleet.node_memory[node]))
+            self.node_fill[node] = memory + fill_of(int(self.node_compute[node]), int(fleet.node_compute[node]))
 
     def book_host(self, fleet: Fleet, node: str, cpu_milli: int, memory_mib: int, *, sign: int) -> None:
         """Add or take away a pod's CPU, memory and place on its node, in place."""

@@ -11,6 +11,14 @@ WHOLE: Final = Milli(1000)
 BYTES_PER_MIB: Final = 1024 * 1024
 
 
+MILLION: Final = 1_000_000
+
+
+def fill_of(used: int, total: int) -> int:
+    """How much of ``total`` is used, in parts per million rounded down; 0 of nothing."""
+    return used * MILLION // max(total, 1)
+
+
 def render_mib(mib: int) -> str:
     """``mib`` as a person reads it: ``20,480 MiB``."""
     return f"{mib:,} MiB"

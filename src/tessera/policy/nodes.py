@@ -7,10 +7,7 @@ from tessera.policy.rank import SIGN, Level, Ranking, order
 
 
 def rank_nodes(snapshot: Snapshot, ranking: Ranking) -> Ints:
-    """A score for every node, higher is better.
-
-    What the pod itself adds is the same everywhere or smaller than what tells nodes apart, so it is left out.
-    """
+    """A score for every node, higher is better."""
     return np.asarray(SIGN[ranking] * snapshot.usage.node_fill, dtype=np.int64)
 
 

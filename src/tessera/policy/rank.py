@@ -1,7 +1,7 @@
 """Rankings, and the order of a node's devices. Integers only, so that every machine ranks alike.
 
-The fill of something is what would be used of it in parts per million, memory and compute added:
-``fill = memory_used * 10^6 // memory + compute_used * 10^6 // compute``.
+The fill of something is what is used of it, without the pod to be placed, in parts per million, memory and compute
+added: ``fill = memory_used * 10^6 // memory + compute_used * 10^6 // compute``.
 
 * ``binpack`` prefers the greatest fill (keeps others whole).
 * ``spread`` prefers the least (keeps neighbours away).
@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tessera.core.request import Preference
-
-MILLION: Final = 1_000_000
+from tessera.core.units import fill_of
 
 
 class Ranking(StrEnum):
@@ -64,8 +63,7 @@ class Level(NamedTuple):
 
     def fill(self) -> int:
         """Parts per million, memory and compute added."""
-        memory = self.memory_used * MILLION // max(self.memory, 1)
-        return memory + self.compute_used * MILLION // max(self.compute, 1)
+        return fill_of(self.memory_used, self.memory) + fill_of(self.compute_used, self.compute)
 
 
 def order(levels: Sequence[Level], ranking: Ranking) -> list[int]:
