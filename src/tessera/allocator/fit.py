@@ -126,45 +126,65 @@ STATIC_CHECKS: Final[tuple[tuple[Reason, Callable[[Fleet, Constraints], Bools]],
     (Reason.CORDONED, lambda fleet, _: fleet.cordoned),
 )
 
-_View = tuple[Snapshot, Need, Constraints]
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the dynamic checks read: what is used of each device and what it has, what is needed, the constraints.
+
+    All devices of the fleet, or (:func:`fitting_rows`) some of its rows.
+    """
+
+    memory: Ints
+    compute: Ints
+    slots: Ints
+    exclusive: Ints
+    most_slots: Ints
+    most_compute: Ints
+    need: Need
+    constraints: Constraints
+
+
+def _columns(snapshot: Snapshot, need: Need, constraints: Constraints) -> Columns:
+    used, fleet = snapshot.usage, snapshot.fleet
+    return Columns(
+        used.memory, used.compute, used.slots, used.exclusive, fleet.slots, fleet.compute, need, constraints
+    )
+
+
 Failing = Bools | None
 """The devices that fail a check; ``None`` says at no cost that no device can."""
 
 
-def _full_slots(view: _View) -> Failing:
-    return np.asarray(view[0].usage.slots >= view[0].fleet.slots, dtype=np.bool_)
+def _full_slots(view: Columns) -> Failing:
+    return np.asarray(view.slots >= view.most_slots, dtype=np.bool_)
 
 
-def _held_exclusively(view: _View) -> Failing:
-    return np.asarray(view[0].usage.exclusive > 0, dtype=np.bool_)
+def _held_exclusively(view: Columns) -> Failing:
+    return np.asarray(view.exclusive > 0, dtype=np.bool_)
 
 
-def _short_of_memory(view: _View) -> Failing:
-    snapshot, need, _ = view
-    return np.asarray(snapshot.usage.memory > need.memory_room, dtype=np.bool_)
+def _short_of_memory(view: Columns) -> Failing:
+    return np.asarray(view.memory > view.need.memory_room, dtype=np.bool_)
 
 
-def _short_of_compute(view: _View) -> Failing:
-    snapshot, need, _ = view
-    return np.asarray(snapshot.usage.compute > need.compute_room, dtype=np.bool_)
+def _short_of_compute(view: Columns) -> Failing:
+    return np.asarray(view.compute > view.need.compute_room, dtype=np.bool_)
 
 
-def _not_idle(view: _View) -> Failing:
-    snapshot, need, constraints = view
-    wanted = need.exclusive or constraints.idle_device
-    return np.asarray(snapshot.usage.slots > 0, dtype=np.bool_) if wanted else None
+def _not_idle(view: Columns) -> Failing:
+    wanted = view.need.exclusive or view.constraints.idle_device
+    return np.asarray(view.slots > 0, dtype=np.bool_) if wanted else None
 
 
-def _exhausted(view: _View) -> Failing:
+def _exhausted(view: Columns) -> Failing:
     """A share that asks for no compute may go beside others only while some compute is left."""
-    snapshot, need, _ = view
-    if need.free_riding is None:
+    if view.need.free_riding is None:
         return None
-    return np.asarray(need.free_riding & (snapshot.usage.compute >= snapshot.fleet.compute), dtype=np.bool_)
+    return np.asarray(view.need.free_riding & (view.compute >= view.most_compute), dtype=np.bool_)
 
 
-DYNAMIC_CHECKS: Final[tuple[tuple[Reason, Callable[[_View], Failing]], ...]] = (
-    (Reason.TFLOPS_UNKNOWN, lambda view: view[1].unknown),
+DYNAMIC_CHECKS: Final[tuple[tuple[Reason, Callable[[Columns], Failing]], ...]] = (
+    (Reason.TFLOPS_UNKNOWN, lambda view: view.need.unknown),
     (Reason.HELD_EXCLUSIVELY, _held_exclusively),
     (Reason.NOT_IDLE, _not_idle),
     (Reason.SLOTS, _full_slots),
@@ -228,8 +248,37 @@ def memo_of(fleet: Fleet) -> Memo:
 
 def fitting(snapshot: Snapshot, need: Need, constraints: Constraints) -> Bools:
     """The devices that could host one share of the claim, as if it came alone."""
-    view = (snapshot, need, constraints)
-    failed = memo_of(snapshot.fleet).ruled(constraints).out.copy()
+    ruled_out = memo_of(snapshot.fleet).ruled(constraints).out
+    return _passing(_columns(snapshot, need, constraints), ruled_out.copy())
+
+
+def fitting_rows(snapshot: Snapshot, need: Need, constraints: Constraints, rows: Ints) -> Bools:
+    """As :func:`fitting`, for these device rows only, in their order."""
+    used, fleet = snapshot.usage, snapshot.fleet
+    part = Need(
+        memory=need.memory,
+        compute=need.compute,
+        memory_room=need.memory_room[rows],
+        compute_room=need.compute_room[rows],
+        unknown=None if need.unknown is None else need.unknown[rows],
+        free_riding=None if need.free_riding is None else need.free_riding[rows],
+        exclusive=need.exclusive,
+    )
+    view = Columns(
+        memory=used.memory[rows],
+        compute=used.compute[rows],
+        slots=used.slots[rows],
+        exclusive=used.exclusive[rows],
+        most_slots=fleet.slots[rows],
+        most_compute=fleet.compute[rows],
+        need=part,
+        constraints=constraints,
+    )
+    return _passing(view, memo_of(fleet).ruled(constraints).out[rows])
+
+
+def _passing(view: Columns, failed: Bools) -> Bools:
+    """The devices that pass every dynamic check and are not in ``failed``, which is written over."""
     for _, check in DYNAMIC_CHECKS:
         mask = check(view)
         if mask is not None:
@@ -240,7 +289,7 @@ def fitting(snapshot: Snapshot, need: Need, constraints: Constraints) -> Bools:
 def failing(snapshot: Snapshot, need: Need, constraints: Constraints) -> Iterator[tuple[Reason, Bools]]:
     """Every check that some device can fail, in order, with the devices that fail it."""
     yield from memo_of(snapshot.fleet).ruled(constraints).by_reason
-    view = (snapshot, need, constraints)
+    view = _columns(snapshot, need, constraints)
     for reason, check in DYNAMIC_CHECKS:
         mask = check(view)
         if mask is not None:

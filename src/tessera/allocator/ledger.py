@@ -12,12 +12,15 @@ A holder is a pod (or, on a single machine, a run), known by its uid::
 The ledger rebuilt from the adopted placements of the log equals the live one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from tessera.core.fleet import Fleet, Snapshot, Usage
 from tessera.core.placement import Charge, Placement
+
+REMEMBERED_CHANGES: Final = 16_384
+"""Changes that a reader may lag behind before it has to look at every node again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class Ledger:
         self._usage = Usage.nothing(fleet)
         self._entries: dict[str, Entry] = {}
         self._shared = False
+        self._touched: list[int] = []
+        self._forgotten = 0
 
     @staticmethod
     def rebuilt(fleet: Fleet, placements: Iterable[Placement]) -> "Ledger":
@@ -141,6 +146,21 @@ class Ledger:
         Costs nothing, where a snapshot makes the next event copy the usage.
         """
         return Snapshot(self._fleet, self._usage)
+
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet that the ledger is of."""
+        return self._fleet
+
+    @property
+    def moment(self) -> int:
+        """How many changes there were; equal moments have equal usage."""
+        return self._forgotten + len(self._touched)
+
+    def touched_since(self, moment: int) -> Sequence[int] | None:
+        """The rows of the nodes whose usage changed since, repeats included; ``None`` where that is forgotten."""
+        start = moment - self._forgotten
+        return self._touched[start:] if start >= 0 else None
 
     def apply(self, event: Event) -> tuple[Effect, ...]:
         """Change the ledger by one event and say what came of it."""
@@ -208,6 +228,22 @@ class Ledger:
             self._usage, self._shared = self._usage.thawed(), False
         self._usage.book(self._fleet, placement.charges, sign=sign)
         self._usage.book_host(self._fleet, placement.node, placement.cpu_milli, placement.memory_mib, sign=sign)
+        self._touch(placement)
+
+    def _touch(self, placement: Placement) -> None:
+        """Note which nodes changed: the placement's own, and those that its devices moved to meanwhile."""
+        fleet = self._fleet
+        row = fleet.node_row.get(placement.node)
+        if row is not None:
+            self._touched.append(row)
+        for charge in placement.charges:
+            device = fleet.device_row.get(charge.uuid)
+            if device is not None and fleet.node_of[device] != row:
+                self._touched.append(int(fleet.node_of[device]))
+        if len(self._touched) > REMEMBERED_CHANGES:
+            half = len(self._touched) // 2
+            del self._touched[:half]
+            self._forgotten += half
 
     def _conflict(self, placement: Placement) -> str:
         """Why the placement does not fit what is free now; empty where it does."""

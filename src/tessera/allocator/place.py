@@ -14,7 +14,7 @@ from tessera.allocator.fit import Need, fitting, memo_of, open_nodes
 from tessera.allocator.grants import group_of, placement_of
 from tessera.allocator.rules import constraints_of
 from tessera.allocator.search import LocalClaim, LocalDevice, Rules, SearchLimit, search
-from tessera.core.fleet import Bools, Snapshot
+from tessera.core.fleet import Bools, Ints, Snapshot
 from tessera.core.placement import Placed
 from tessera.core.request import Constraints, Pod, Request, phases
 from tessera.policy.nodes import order_devices, rank_nodes
@@ -54,24 +54,28 @@ def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
 def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:
     """The placement that the policy likes best, or ``None`` where no node can host the pod."""
     found = prospect(snapshot, pod)
-    chosen_policy = policy.preferring(found.request.preference)
+    ranking = policy.preferring(found.request.preference)
+    rows = np.flatnonzero(found.hosts)
+    return best_of(snapshot, found, ranking, rows, rank_nodes(snapshot, ranking.node)[rows])
+
+
+def best_of(snapshot: Snapshot, found: Prospect, policy: Policy, rows: Ints, scores: Ints) -> Placed | None:
+    """The placement on the node of the highest score that can host the pod; the first of ``rows`` among equals."""
+    fleet = snapshot.fleet
     tried: set[tuple[object, ...]] = set()
-    for node_row in _in_order(snapshot, found.hosts, chosen_policy):
-        order = order_devices(snapshot, snapshot.fleet.rows(node_row), chosen_policy.device)
-        rows = _rows_on(snapshot, found, node_row, order, tried)
-        if rows is not None:
-            fleet = snapshot.fleet
-            chosen = [[fleet.devices[row] for row in taken] for taken in rows]
-            return Placed(placement_of(pod, fleet.node_names[node_row], found.request.claims, chosen))
+    for node_row in _in_order(rows, scores):
+        order = order_devices(snapshot, fleet.rows(node_row), policy.device)
+        device_rows = _rows_on(snapshot, found, node_row, order, tried)
+        if device_rows is not None:
+            chosen = [[fleet.devices[row] for row in taken] for taken in device_rows]
+            return Placed(placement_of(found.pod, fleet.node_names[node_row], found.request.claims, chosen))
     return None
 
 
-def _in_order(snapshot: Snapshot, hosts: Bools, policy: Policy) -> Iterator[int]:
-    """The rows of the nodes left, best first; the first is found without sorting the rest."""
-    rows = np.flatnonzero(hosts)
+def _in_order(rows: Ints, scores: Ints) -> Iterator[int]:
+    """``rows`` by score, best first; the first is found without sorting the rest."""
     if not len(rows):
         return
-    scores = rank_nodes(snapshot, policy.node)[rows]
     best = int(np.argmax(scores))
     yield int(rows[best])
     for i in np.argsort(-scores, kind="stable"):

@@ -74,8 +74,8 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     v: int
     claims: tuple[_Claim, ...]
     dialect: str = "native"
-    constraints: _Constraints = _Constraints()
-    preference: _Preference = _Preference()
+    constraints: _Constraints | None = None
+    preference: _Preference | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Record)
@@ -84,25 +84,13 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 def encode_request(request: Request, dialect: Dialect) -> str:
     """``request`` as the annotation's text. Deterministic: sets are sorted."""
-    c = request.constraints
+    c, p = request.constraints, request.preference
     record = _Record(
         v=VERSION,
         dialect=dialect.value,
         claims=tuple(_Claim(x.containers, x.count, _share(x.share), x.vendor) for x in request.claims),
-        constraints=_Constraints(
-            vendor=c.vendor,
-            models_allowed=tuple(_Model(m.pattern, m.exact) for m in c.models_allowed),
-            models_denied=tuple(_Model(m.pattern, m.exact) for m in c.models_denied),
-            uuids_allowed=tuple(sorted(c.uuids_allowed)),
-            uuids_denied=tuple(sorted(c.uuids_denied)),
-            indices=tuple(sorted(c.indices)),
-            modes=tuple(sorted(c.modes)),
-            one_numa=c.one_numa,
-            idle_device=c.idle_device,
-            distinct_devices=c.distinct_devices,
-            same_device=c.same_device,
-        ),
-        preference=_Preference(request.preference.node, request.preference.device),
+        constraints=None if c == Constraints() else _constraints(c),
+        preference=None if p == Preference() else _Preference(p.node, p.device),
     )
     return _encoder.encode(record).decode()
 
@@ -115,7 +103,7 @@ def decode_request(text: str) -> tuple[Request, Dialect]:
         raise ValueError(f"is no request: {error}") from error
     if record.v != VERSION:
         raise ValueError(f"is a request of version {record.v}; version {VERSION} is read")
-    c = record.constraints
+    c = record.constraints or _Constraints()
     constraints = Constraints(
         vendor=c.vendor,
         models_allowed=tuple(ModelRule(m.pattern, m.exact) for m in c.models_allowed),
@@ -132,8 +120,24 @@ def decode_request(text: str) -> tuple[Request, Dialect]:
     claims = tuple(Claim(x.containers, _count(x.count), _read_share(x.share), x.vendor) for x in record.claims)
     if not claims:
         raise ValueError("is a request without a claim")
-    preference = Preference(record.preference.node, record.preference.device)
-    return Request(claims, constraints, preference), Dialect(record.dialect)
+    p = record.preference or _Preference()
+    return Request(claims, constraints, Preference(p.node, p.device)), Dialect(record.dialect)
+
+
+def _constraints(c: Constraints) -> _Constraints:
+    return _Constraints(
+        vendor=c.vendor,
+        models_allowed=tuple(_Model(m.pattern, m.exact) for m in c.models_allowed),
+        models_denied=tuple(_Model(m.pattern, m.exact) for m in c.models_denied),
+        uuids_allowed=tuple(sorted(c.uuids_allowed)),
+        uuids_denied=tuple(sorted(c.uuids_denied)),
+        indices=tuple(sorted(c.indices)),
+        modes=tuple(sorted(c.modes)),
+        one_numa=c.one_numa,
+        idle_device=c.idle_device,
+        distinct_devices=c.distinct_devices,
+        same_device=c.same_device,
+    )
 
 
 def _count(count: int) -> int:
