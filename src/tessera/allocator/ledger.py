@@ -130,6 +130,26 @@ class Ledger:
             ledger.apply(Adopt(placement))
         return ledger
 
+    def onto(self, fleet: Fleet) -> "Ledger":
+        """The same entries on another fleet, at the cost of what came anew with it.
+
+        Charges on devices that are gone stay with their entries, and count again when the device is back.
+        """
+        other = Ledger(fleet)
+        other._entries = dict(self._entries)
+        other._usage = self._usage.moved(self._fleet, fleet)
+        devices = fleet.device_row.keys() - self._fleet.device_row.keys()
+        nodes = fleet.node_row.keys() - self._fleet.node_row.keys()
+        if not (devices or nodes):
+            return other
+        for entry in self._entries.values():
+            held = entry.placement
+            charges = [charge for charge in held.charges if charge.uuid in devices]
+            other._usage.book(fleet, charges, sign=1)
+            if held.node in nodes:
+                other._usage.book_host(fleet, held.node, held.cpu_milli, held.memory_mib, sign=1)
+        return other
+
     @property
     def entries(self) -> Mapping[str, Entry]:
         """The holders by uid."""

@@ -5,16 +5,17 @@ A decision touches each array once instead of walking objects. Devices of one no
 not edited.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.core.device import Device, Node
 from tessera.core.placement import Charge
-from tessera.core.units import fill_of
+from tessera.core.units import MILLION, fill_of
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -23,24 +24,46 @@ PLENTY: Final = 1 << 50
 """Stands for "the inventory does not say how much": more than anything can ask for, far from overflow."""
 
 
-def _ints(values: Iterable[int]) -> Ints:
-    array = np.fromiter(values, dtype=np.int64)
+Fact = Callable[[Any], Any]
+
+_OF_DEVICE: Final[Mapping[str, Fact]] = {
+    "memory": attrgetter("memory_mib"),
+    "compute": attrgetter("compute_milli"),
+    "slots": attrgetter("slots"),
+    "tflops": lambda device: device.milli_tflops or 0,
+    "index": attrgetter("index"),
+    "numa": lambda device: -1 if device.numa is None else device.numa,
+    "healthy": attrgetter("healthy"),
+    "cordoned": attrgetter("cordoned"),
+}
+_OF_NODE: Final[Mapping[str, Fact]] = {
+    "cpu": lambda node: PLENTY if node.cpu_milli is None else node.cpu_milli,
+    "host_memory": lambda node: PLENTY if node.memory_mib is None else node.memory_mib,
+    "max_pods": lambda node: PLENTY if node.max_pods is None else node.max_pods,
+    "open": lambda node: not node.cordoned,
+}
+_KINDS: Final[Mapping[str, tuple[str, Fact]]] = {
+    "model": ("models", attrgetter("model")),
+    "vendor": ("vendors", attrgetter("vendor")),
+    "mode": ("modes", attrgetter("mode")),
+}
+_FLAGS: Final = frozenset({"healthy", "cordoned", "open"})
+
+
+def _type_of(column: str) -> Any:
+    return np.bool_ if column in _FLAGS else np.int64
+
+
+def _frozen(array: Any) -> Any:
     array.setflags(write=False)
     return array
 
 
-def _flags(values: Iterable[bool]) -> Bools:
-    array = np.fromiter(values, dtype=np.bool_)
-    array.setflags(write=False)
-    return array
-
-
-def _kinds(names: Iterable[str]) -> tuple[tuple[str, ...], Ints]:
-    """The different names in order, and for each device the position of its own."""
-    listed = list(names)
-    kinds = tuple(sorted(set(listed)))
-    rows = {kind: row for row, kind in enumerate(kinds)}
-    return kinds, _ints(rows[name] for name in listed)
+def _spliced(old: Any, origins: Ints, fresh: Iterable[Any]) -> Any:
+    """The rows of ``old`` that ``origins`` names, and where it names none, the next of ``fresh``."""
+    array = old[np.maximum(origins, 0)] if len(old) else np.zeros(len(origins), dtype=old.dtype)
+    array[origins < 0] = np.fromiter(fresh, dtype=old.dtype)
+    return _frozen(array)
 
 
 class Fleet:
@@ -52,44 +75,94 @@ class Fleet:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
+        self._name(nodes)
+        for name, of in _OF_DEVICE.items():
+            setattr(self, name, _frozen(np.fromiter(map(of, self.devices), dtype=_type_of(name))))
+        for name, of in _OF_NODE.items():
+            setattr(self, name, _frozen(np.fromiter(map(of, self.nodes), dtype=_type_of(name))))
+        for name, (kinds, kind_of) in _KINDS.items():
+            listed = list(map(kind_of, self.devices))
+            found = tuple(sorted(set(listed)))
+            rows = {kind: row for row, kind in enumerate(found)}
+            setattr(self, kinds, found)
+            setattr(self, name, _frozen(np.fromiter((rows[kind] for kind in listed), dtype=np.int64)))
+        self._sum_up()
+
+    memory: Ints
+    compute: Ints
+    slots: Ints
+    tflops: Ints
+    index: Ints
+    numa: Ints
+    healthy: Bools
+    cordoned: Bools
+    models: tuple[str, ...]
+    model: Ints
+    vendors: tuple[str, ...]
+    vendor: Ints
+    modes: tuple[str, ...]
+    mode: Ints
+    cpu: Ints
+    host_memory: Ints
+    max_pods: Ints
+    open: Bools
+
+    def _name(self, nodes: Sequence[Node]) -> None:
+        """Names and rows."""
         self.nodes: tuple[Node, ...] = tuple(nodes)
         self.devices: tuple[Device, ...] = tuple(d for node in nodes for d in node.devices)
         self.node_names: tuple[str, ...] = tuple(node.name for node in self.nodes)
-        self.node_row: dict[str, int] = {node.name: row for row, node in enumerate(self.nodes)}
+        self.node_row: dict[str, int] = {name: row for row, name in enumerate(self.node_names)}
         self.device_row: dict[str, int] = {device.uuid: row for row, device in enumerate(self.devices)}
         if len(self.node_row) != len(self.nodes) or len(self.device_row) != len(self.devices):
             raise ValueError("a fleet needs unique node names and device uuids")
         sizes = [len(node.devices) for node in self.nodes]
-        self.first: Ints = _ints(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
-        self.node_of: Ints = _ints(np.repeat(np.arange(len(self.nodes)), sizes))
+        self.first: Ints = _frozen(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))))
+        self.node_of: Ints = _frozen(np.repeat(np.arange(len(self.nodes)), sizes))
         # The usual fleets: the flags of a node's eight devices are read as one word; no node is without devices.
         self._all_of_eight = bool(sizes) and set(sizes) == {8}
         self._none_empty = bool(sizes) and 0 < min(sizes) <= max(sizes) < 128
-        self._fill_devices()
-        self._fill_nodes()
 
-    def _fill_devices(self) -> None:
-        devices = self.devices
-        self.memory: Ints = _ints(d.memory_mib for d in devices)
-        self.compute: Ints = _ints(d.compute_milli for d in devices)
-        self.slots: Ints = _ints(d.slots for d in devices)
-        self.tflops: Ints = _ints(d.milli_tflops or 0 for d in devices)
-        self.index: Ints = _ints(d.index for d in devices)
-        self.numa: Ints = _ints(-1 if d.numa is None else d.numa for d in devices)
-        self.healthy: Bools = _flags(d.healthy for d in devices)
-        self.cordoned: Bools = _flags(d.cordoned for d in devices)
-        self.models, self.model = _kinds(d.model for d in devices)
-        self.vendors, self.vendor = _kinds(d.vendor for d in devices)
-        self.modes, self.mode = _kinds(d.mode for d in devices)
-
-    def _fill_nodes(self) -> None:
-        nodes = self.nodes
-        self.cpu: Ints = _ints(PLENTY if n.cpu_milli is None else n.cpu_milli for n in nodes)
-        self.host_memory: Ints = _ints(PLENTY if n.memory_mib is None else n.memory_mib for n in nodes)
-        self.max_pods: Ints = _ints(PLENTY if n.max_pods is None else n.max_pods for n in nodes)
-        self.open: Bools = _flags(not n.cordoned for n in nodes)
+    def _sum_up(self) -> None:
         self.node_memory: Ints = self.per_node(self.memory)
         self.node_compute: Ints = self.per_node(self.compute)
+
+    def replaced(self, changes: Mapping[str, Node | None]) -> "Fleet":
+        """The fleet with these nodes in place of those of their names; ``None`` takes one away, new ones go last.
+
+        Equal to a fleet made from all nodes, for the cost of copying arrays. Raises ``ValueError`` as that does.
+        """
+        nodes = [changes.get(node.name, node) for node in self.nodes]
+        added = [node for name, node in changes.items() if node is not None and name not in self.node_row]
+        kept = np.fromiter((node is old for node, old in zip(nodes, self.nodes, strict=True)), dtype=np.bool_)
+        other = Fleet.__new__(Fleet)
+        other._name([node for node in (*nodes, *added) if node is not None])
+        # Where each node and device comes from: a row of this fleet, or -1 for one that has to be read.
+        from_node = np.concatenate(
+            (
+                np.where(kept, np.arange(len(nodes)), -1)[[node is not None for node in nodes]],
+                np.full(len(added), -1),
+            )
+        ).astype(np.int64)
+        from_device = _device_origins(self, other, from_node)
+        fresh = np.flatnonzero(from_device < 0)
+        devices = [other.devices[row] for row in fresh]
+        for name, of in _OF_DEVICE.items():
+            setattr(other, name, _spliced(getattr(self, name), from_device, map(of, devices)))
+        fresh_nodes = [other.nodes[row] for row in np.flatnonzero(from_node < 0)]
+        for name, node_fact in _OF_NODE.items():
+            setattr(other, name, _spliced(getattr(self, name), from_node, map(node_fact, fresh_nodes)))
+        for name, (kinds, kind_of) in _KINDS.items():
+            old, codes = getattr(self, kinds), getattr(self, name)
+            listed = list(map(kind_of, devices))
+            used = {old[code] for code in np.unique(codes[from_device[from_device >= 0]])}
+            found = tuple(sorted(used.union(listed)))
+            rows = {kind: row for row, kind in enumerate(found)}
+            moved = np.array([rows.get(kind, -1) for kind in old], dtype=np.int64)
+            setattr(other, kinds, found)
+            setattr(other, name, _spliced(moved[codes], from_device, (rows[kind] for kind in listed)))
+        other._sum_up()
+        return other
 
     def per_node(self, values: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:
         """The sum of a device array over each node; 0 for a node without devices."""
@@ -109,6 +182,23 @@ class Fleet:
     def rows(self, node_row: int) -> range:
         """The device rows of a node."""
         return range(int(self.first[node_row]), int(self.first[node_row + 1]))
+
+
+def _device_origins(old: Fleet, new: Fleet, from_node: Ints) -> Ints:
+    """For each device of ``new`` its row in ``old``, -1 where its node has to be read."""
+    origin = from_node[new.node_of]
+    begins = old.first[np.maximum(origin, 0)] if len(old.nodes) else np.zeros_like(origin)
+    within = np.arange(len(new.devices), dtype=np.int64) - new.first[new.node_of]
+    return np.where(origin >= 0, begins + within, -1)
+
+
+def _rows_in(rows: Mapping[str, int], names: Iterable[str], count: int) -> Ints:
+    return np.fromiter((rows.get(name, -1) for name in names), dtype=np.int64, count=count)
+
+
+def _picked(values: Ints, rows: Ints) -> Ints:
+    """The values of these rows, 0 for row -1."""
+    return np.where(rows >= 0, values[np.maximum(rows, 0)], 0) if len(values) else np.zeros_like(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +226,26 @@ class Usage:
         device, node = (np.zeros(n, dtype=np.int64) for n in (len(fleet.devices), len(fleet.nodes)))
         arrays = (*[device] * 4, *[node] * 6)
         return Usage(*(array.copy() for array in arrays))
+
+    def moved(self, old: Fleet, new: Fleet) -> "Usage":
+        """The same usage on another fleet: what ``old`` had keeps its own, what is new starts at nothing."""
+        devices = _rows_in(old.device_row, (d.uuid for d in new.devices), len(new.devices))
+        nodes = _rows_in(old.node_row, new.node_names, len(new.nodes))
+        memory, compute = _picked(self.memory, devices), _picked(self.compute, devices)
+        node_memory, node_compute = new.per_node(memory), new.per_node(compute)
+        fill = node_memory * MILLION // np.maximum(new.node_memory, 1)
+        return Usage(
+            memory=memory,
+            compute=compute,
+            slots=_picked(self.slots, devices),
+            exclusive=_picked(self.exclusive, devices),
+            node_memory=node_memory,
+            node_compute=node_compute,
+            node_fill=fill + node_compute * MILLION // np.maximum(new.node_compute, 1),
+            cpu=_picked(self.cpu, nodes),
+            host_memory=_picked(self.host_memory, nodes),
+            pods=_picked(self.pods, nodes),
+        )
 
     def thawed(self) -> "Usage":
         """A copy whose arrays may be written, for the one who owns it."""
