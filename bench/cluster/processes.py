@@ -1,0 +1,59 @@
+"""Our processes beside a control plane of the harness, and what they cost."""
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from cluster.engine.plane import ControlPlane
+from cluster.engine.ports import LOOPBACK, free_port
+from cluster.engine.service import Service
+
+TESSERA: Final = str(Path(sys.executable).with_name("tessera"))
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def rss_mib(pid: int) -> float:
+    """Memory that a process holds now."""
+    line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def answers(url: str) -> bool:
+    """Whether a GET succeeds."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def start_scheduler(plane: ControlPlane, *flags: str) -> Service:
+    """Our extender and its stock kube-scheduler, ready to place."""
+    port, metrics = free_port(), free_port()
+    command = [
+        TESSERA, "scheduler", "--kubeconfig", str(plane.kubeconfig), "--bind", f"{LOOPBACK}:{port}",
+        "--metrics-bind", f"{LOOPBACK}:{metrics}", "--leader-elect=false", *flags,
+    ]  # fmt: skip
+    ready = f"http://{LOOPBACK}:{metrics}/readyz"
+    service = plane.add_service(
+        Service("tessera-scheduler", command, plane.logs / "tessera-scheduler.log", lambda: answers(ready))
+    )
+    service.start()
+    text = subprocess.run(
+        [TESSERA, "scheduler", "config", "--extender", f"http://{LOOPBACK}:{port}"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    plane.start_scheduler("tessera-kube-scheduler", config=yaml.safe_load(text), kubeconfig=plane.kubeconfig)
+    return service
