@@ -39,8 +39,8 @@ def answers(url: str) -> bool:
         return False
 
 
-def start_scheduler(plane: ControlPlane, *flags: str) -> Service:
-    """Our extender and its stock kube-scheduler, ready to place."""
+def start_extender(plane: ControlPlane, *flags: str) -> tuple[Service, str]:
+    """Our extender, ready to place, and its address."""
     port, metrics = free_port(), free_port()
     command = [
         TESSERA, "scheduler", "--kubeconfig", str(plane.kubeconfig), "--bind", f"{LOOPBACK}:{port}",
@@ -51,9 +51,14 @@ def start_scheduler(plane: ControlPlane, *flags: str) -> Service:
         Service("tessera-scheduler", command, plane.logs / "tessera-scheduler.log", lambda: answers(ready))
     )
     service.start()
+    return service, f"http://{LOOPBACK}:{port}"
+
+
+def start_scheduler(plane: ControlPlane, *flags: str) -> Service:
+    """Our extender and its stock kube-scheduler, ready to place."""
+    service, url = start_extender(plane, *flags)
     text = subprocess.run(
-        [TESSERA, "scheduler", "config", "--extender", f"http://{LOOPBACK}:{port}"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        [TESSERA, "scheduler", "config", "--extender", url], capture_output=True, text=True, check=True
+    ).stdout
     plane.start_scheduler("tessera-kube-scheduler", config=yaml.safe_load(text), kubeconfig=plane.kubeconfig)
     return service

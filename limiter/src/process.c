@@ -8,6 +8,11 @@
  * and without a getpid() on the hot path. Kernels before 4.14 lack it; there pthread_atfork does the same for fork().
  * The region's mapping is shared and stays valid. A vfork child runs in its parent's memory and counts as it.
  *
+ * Which region. In a container the runtime mounts the file at MOUNTED_REGION, and that one wins: the environment is
+ * the tenant's own. Anything there decides, also what cannot be opened, searched or read, for a tenant may arrange
+ * that. Only where nothing is there does TESSERA_REGION count (`tessera run` on a bare machine), and never in a program
+ * that runs with more rights than its caller.
+ *
  * Locks. One word per process, itself in the wiped pages: a lock that another thread held at fork is free in the
  * child. Between processes there is no lock (account.c).
  *
@@ -31,7 +36,7 @@
 #include "region.h"
 #include "slots.h"
 
-#define DEFAULT_REGION "/run/tessera/region"
+#define MOUNTED_REGION "/run/tessera/region"
 #define SCAN_PERIOD_NS UINT64_C(100000000)
 #define LOCK_SPINS 64u
 #ifndef MADV_WIPEONFORK
@@ -61,14 +66,22 @@ void lim_wait_lock(uint32_t *lock)
     errno = saved;
 }
 
+static const char *region_path(void)
+{
+    int saved = errno;
+    bool absent = access(MOUNTED_REGION, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+    errno = saved;
+    const char *named = absent ? secure_getenv("TESSERA_REGION") : NULL;
+    return named != NULL ? named : MOUNTED_REGION;
+}
+
 struct tessera_region *lim_region(void)
 {
     struct tessera_region *region = LOAD(mapped_region);
     if (region != NULL) {
         return region;
     }
-    const char *path = getenv("TESSERA_REGION");
-    if (lim_region_open(path != NULL ? path : DEFAULT_REGION, &region) != TESSERA_ERROR_OK) {
+    if (lim_region_open(region_path(), &region) != TESSERA_ERROR_OK) {
         return NULL;
     }
     if (!publish(&mapped_region, region)) {

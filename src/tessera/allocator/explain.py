@@ -23,19 +23,25 @@ _REASONS: Final = tuple(Reason)
 _CODE: Final[Mapping[Reason, int]] = {reason: code for code, reason in enumerate(_REASONS, start=1)}
 
 _BY_CLAIM, _BY_NODE, _WITHOUT_DEVICES = 0, 1, 2
+_TOGETHER, _LEFT_OUT = -1, -2
 _BITS_OF_KIND: Final = 2
 _BITS_OF_CLAIM: Final = 16
 
 
-def reject(snapshot: Snapshot, pod: Pod) -> Rejected:
-    """Every node with its reasons; nodes with the same set of reasons share a group, the largest group first."""
+def reject(snapshot: Snapshot, pod: Pod, among: Bools | None = None) -> Rejected:
+    """Every node with its reasons; nodes with the same set of reasons share a group, the largest group first.
+
+    ``among`` marks the nodes to explain; without it, all.
+    """
     found = prospect(snapshot, pod)
     by_claim = [_device_reasons(snapshot, found, i) for i in range(len(found.needs))]
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     keys = _keys(snapshot, found, by_claim)
+    if among is not None:
+        keys[~among] = _LEFT_OUT
     for key in np.unique(keys[keys >= 0]).tolist():
         groups[("alike", key)] = np.flatnonzero(keys == key).tolist()
-    for row in np.flatnonzero(keys < 0).tolist():
+    for row in np.flatnonzero(keys == _TOGETHER).tolist():
         groups[("together", _together(snapshot, found, row))].append(row)
     described = [_group(snapshot, found, by_claim, key, rows) for key, rows in groups.items()]
     return Rejected(tuple(sorted(described, key=lambda g: (-len(g.nodes), g.nodes[0]))))
@@ -66,7 +72,7 @@ def _keys(snapshot: Snapshot, found: Prospect, by_claim: list[Ints]) -> Ints:
     of its devices as bits (there are fewer than 32 reasons, and 64 bits).
     """
     fleet = snapshot.fleet
-    keys = np.full(len(fleet.nodes), -1, dtype=np.int64)
+    keys = np.full(len(fleet.nodes), _TOGETHER, dtype=np.int64)
     sizes = fleet.first[1:] - fleet.first[:-1]
     for i in reversed(range(len(by_claim))):
         bits = np.zeros(len(fleet.nodes), dtype=np.int64)

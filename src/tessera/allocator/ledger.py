@@ -126,8 +126,8 @@ class Ledger:
     def rebuilt(fleet: Fleet, placements: Iterable[Placement]) -> "Ledger":
         """The ledger of these facts, in any order."""
         ledger = Ledger(fleet)
-        for placement in placements:
-            ledger.apply(Adopt(placement))
+        ledger._entries = {placement.pod_uid: Entry(placement, committed=True) for placement in placements}
+        ledger._usage.book_all(fleet, (entry.placement for entry in ledger._entries.values()))
         return ledger
 
     def onto(self, fleet: Fleet) -> "Ledger":

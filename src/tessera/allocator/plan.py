@@ -8,7 +8,7 @@ from tessera.allocator.ledger import Adopt, Ledger
 from tessera.allocator.place import place
 from tessera.allocator.suggest import Suggestion, suggest
 from tessera.core.fleet import Fleet, Snapshot
-from tessera.core.placement import Decision, Placed
+from tessera.core.placement import Decision, Placed, Placement
 from tessera.core.request import Pod
 from tessera.policy.rank import Policy
 
@@ -27,13 +27,13 @@ def decide(snapshot: Snapshot, pod: Pod, policy: Policy) -> Decision:
     return place(snapshot, pod, policy) or reject(snapshot, pod)
 
 
-def plan(pods: Iterable[Pod], fleet: Fleet, policy: Policy) -> tuple[Verdict, ...]:
-    """A verdict for each pod, in order; each placement counts for the pods after it.
+def plan(pods: Iterable[Pod], fleet: Fleet, policy: Policy, held: Iterable[Placement] = ()) -> tuple[Verdict, ...]:
+    """A verdict for each pod, in order; each placement counts for the pods after it, ``held`` for all of them.
 
     Reasons are those of the moment of the decision. Suggestions are asked of the fleet as the whole plan
     leaves it, so that acting on one does not take room from a pod that was placed.
     """
-    ledger = Ledger(fleet)
+    ledger = Ledger.rebuilt(fleet, held)
     decided: list[tuple[Pod, Decision | None]] = []
     for pod in pods:
         decision = None if pod.request is None else decide(ledger.view(), pod, policy)

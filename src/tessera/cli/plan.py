@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import click
 import msgspec
@@ -10,18 +11,17 @@ import yaml
 from click.shell_completion import CompletionItem
 
 from tessera.allocator.plan import plan
+from tessera.cli.cluster_options import cluster_options
 from tessera.cli.exits import Exit, say_problems
 from tessera.cli.render import plan_lines
+from tessera.cli.world import World, has_labels, read
 from tessera.core.device import HOSTNAME_LABEL
 from tessera.core.errors import Problem, Severity
 from tessera.core.fleet import Fleet
 from tessera.core.request import Pod
 from tessera.policy.rank import DEFAULT_POLICY, POLICIES
-from tessera.runtime.files import FLEET_FLAG, STDIN, THIS_MACHINE, Texts, load_fleet, read_texts
+from tessera.runtime.files import FLEET_FLAG, STDIN, THIS_MACHINE, load_fleet, read_texts
 from tessera.vendors.models import MODELS
-from tessera.wire import openb
-from tessera.wire.fleetfile import FleetInput
-from tessera.wire.manifests import Manifests, read_manifests
 from tessera.wire.planfile import Plan, fleet_entry, plan_of
 
 _NO_LABELS: Final = "the fleet gives no labels, so node selectors are not looked at"
@@ -41,9 +41,11 @@ Examples:
   tessera plan -f manifests/ --fleet fleet.yaml --policy spread
   tessera plan -f jobs/*.yaml --fleet 2x8xH100 -o wide
   helm template ./chart | tessera plan -f - --fleet fleet.yaml -o json
+  tessera plan -f deploy.yaml --cluster
+  tessera plan --cluster --context staging
 
 \b
-Exit codes: 0 everything was placed, 1 something was rejected, 2 invalid input.
+Exit codes: 0 everything was placed, 1 something was rejected, or the cluster cannot be read, 2 invalid input.
 """
 
 
@@ -76,7 +78,12 @@ def _short_models() -> Iterator[str]:
     help="Manifests: a file, a folder (with all below it) or - for standard input. Repeatable.",
 )  # fmt: skip
 @click.argument("more", nargs=-1, metavar="[PATH]...", type=click.Path(allow_dash=True))
-@click.option(FLEET_FLAG, required=True, metavar="FLEET", type=FleetType(), help="What to place on; see below.")
+@click.option(FLEET_FLAG, metavar="FLEET", type=FleetType(), help="What to place on; see below.")
+@click.option(
+    "--cluster", is_flag=True,
+    help="Place on a live cluster, beside what is held there now; without manifests, its waiting pods.",
+)  # fmt: skip
+@cluster_options
 @click.option(
     "--policy", type=click.Choice(tuple(POLICIES)), default=DEFAULT_POLICY, show_default=True,
     help="How to choose among nodes and devices.",
@@ -85,21 +92,41 @@ def _short_models() -> Iterator[str]:
     "-o", "--output", "style", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
     help="What to print.",
 )  # fmt: skip
-def command(paths: tuple[str, ...], more: tuple[str, ...], fleet: str, policy: str, style: str) -> int:
+def command(paths: tuple[str, ...], more: tuple[str, ...], policy: str, style: str, **on: Any) -> int:
     """Place manifests on a fleet and explain every yes and every no.
 
     Reads pods and everything that makes pods (Deployment, StatefulSet, DaemonSet, Job, CronJob, ...) in any
-    dialect: Tessera's own, HAMi's and TensorFusion's. Needs no cluster and changes nothing.
+    dialect: Tessera's own, HAMi's and TensorFusion's. Changes nothing, on a cluster neither.
     """
     named = (*paths, *more)
-    if not named:
-        raise click.UsageError("name manifests with -f PATH (a file, a folder, or - for standard input)")
-    if STDIN in named and fleet == STDIN:
-        raise click.UsageError("manifests and the fleet cannot both come from standard input; name a file for one")
-    made = _plan(named, fleet, policy)
+    world = _world(named, **on)
+    made = _plan(world, policy)
     say_problems(made.problems)
     _show(made.document, style)
     return _exit(made.document)
+
+
+def _world(
+    named: Sequence[str], *, fleet: str | None, cluster: bool, kubeconfig: Path | None, context: str
+) -> World:
+    """What the options name. Raises :class:`click.UsageError` where they contradict each other."""
+    if cluster:
+        if fleet:
+            raise click.UsageError(f"{FLEET_FLAG} and --cluster are two things to place on; leave one out")
+        # The client takes a quarter of a second to import: only plans of a cluster pay for it.
+        from tessera.cli.plan_cluster import live_world  # noqa: PLC0415
+
+        return live_world(read_texts(named) if named else None, kubeconfig, context)
+    if kubeconfig or context:
+        raise click.UsageError("--kubeconfig and --context are for --cluster; add it")
+    if not named:
+        raise click.UsageError("name manifests with -f PATH (a file, a folder, or - for standard input)")
+    if not fleet:
+        raise click.UsageError(f"Missing option '{FLEET_FLAG}': say what to place on with it, or with --cluster")
+    if STDIN in named and fleet == STDIN:
+        raise click.UsageError("manifests and the fleet cannot both come from standard input; name a file for one")
+    found = load_fleet(fleet)
+    return World(fleet, found, read(read_texts(named), found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +137,9 @@ class _Made:
     problems: tuple[Problem, ...]
 
 
-def _plan(paths: Sequence[str], fleet: str, policy: str) -> _Made:
-    """Read everything, and place it only where all of it is valid."""
-    found = load_fleet(fleet)
-    manifests = _read(read_texts(paths), found)
+def _plan(world: World, policy: str) -> _Made:
+    """Place everything, but only where all of the input is valid."""
+    found, manifests = world.fleet, world.manifests
     broken = any(problem.severity is Severity.ERROR for problem in manifests.problems)
     pods = () if broken else tuple(planned.pod for planned in manifests.pods)
     notes = found.notes
@@ -123,42 +149,19 @@ def _plan(paths: Sequence[str], fleet: str, policy: str) -> _Made:
         pods = unselected
     document = plan_of(
         policy,
-        fleet_entry(fleet, found.nodes, notes),
+        fleet_entry(world.source, found.nodes, notes),
         found.nodes,
         manifests=manifests,
-        verdicts=plan(pods, Fleet(found.nodes), POLICIES[policy]),
+        verdicts=plan(pods, Fleet(found.nodes), POLICIES[policy], world.held),
+        held=world.held,
     )
     return _Made(document, manifests.problems)
-
-
-def has_labels(fleet: FleetInput) -> bool:
-    """Whether the fleet says anything of labels beyond each node's own name."""
-    return any(key != HOSTNAME_LABEL for node in fleet.nodes for key in node.labels)
 
 
 def without_unknown_labels(pod: Pod) -> Pod:
     """The pod without what it wants of labels that the fleet does not know."""
     known = tuple(pair for pair in pod.node_selector if pair[0] == HOSTNAME_LABEL)
     return pod if known == pod.node_selector else replace(pod, node_selector=known)
-
-
-def _read(read: Texts, fleet: FleetInput) -> Manifests:
-    """All pods of all texts, manifests before traces, with every problem of the input, the fleet's first."""
-    traces = [
-        (source, text) for source, text in read.texts if source.endswith(".csv") or openb.looks_like_pods(text)
-    ]
-    texts = [pair for pair in read.texts if pair not in traces]
-    labelled = has_labels(fleet)
-    manifests = read_manifests(texts, [(node.name, node.labels if labelled else None) for node in fleet.nodes])
-    listed = [openb.read_pods(source, text) for source, text in traces]
-    pods = [*manifests.pods, *(planned for trace in listed for planned in trace.pods)]
-    problems = [
-        *fleet.problems,
-        *read.problems,
-        *manifests.problems,
-        *(problem for trace in listed for problem in trace.problems),
-    ]
-    return replace(manifests, pods=tuple(pods), problems=tuple(problems))
 
 
 def _show(plan: Plan, style: str) -> None:

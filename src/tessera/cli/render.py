@@ -154,7 +154,7 @@ def _rejection(alike: Sequence[PodEntry], *, wide: bool) -> Iterator[str]:
     yield f"  {click.style(f'{first.namespace}/{first.name}', bold=True)}{others} {origin}"
     shown = len(first.reasons) if wide else _GROUPS_SHOWN
     for reason in first.reasons[:shown]:
-        yield f"    {_nodes_of(reason)}: {'; '.join(shortfall.text for shortfall in reason.shortfalls)}"
+        yield f"    {reason_line(reason)}"
     if len(first.reasons) > shown:
         rest = first.reasons[shown:]
         nodes = sum(reason.node_count for reason in rest)
@@ -163,6 +163,11 @@ def _rejection(alike: Sequence[PodEntry], *, wide: bool) -> Iterator[str]:
         yield f"    {click.style('would fit:', fg='cyan')} {suggestion.text}"
     if not first.suggestions:
         yield f"    {click.style('would fit:', fg='cyan')} no single change is enough"
+
+
+def reason_line(reason: ReasonEntry) -> str:
+    """Nodes that refuse alike, and why."""
+    return f"{_nodes_of(reason)}: {'; '.join(shortfall.text for shortfall in reason.shortfalls)}"
 
 
 def _nodes_of(reason: ReasonEntry) -> str:

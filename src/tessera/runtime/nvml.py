@@ -147,6 +147,22 @@ class Nvml:
             busy_percent=None if rates is None else int(rates.gpu),
         )
 
+    def minor(self, uuid: str) -> int | None:
+        """The number in the name of the device's node; ``None`` where the driver does not say."""
+        found = self._or_none(lambda: self._nvml.nvmlDeviceGetMinorNumber(self._handles[uuid]))
+        return None if found is None else int(found)
+
+    def watch_faults(self) -> "FaultWatch | None":
+        """The faults that devices report from now on; ``None`` where the driver does not report any."""
+        nvml = self._nvml
+        try:
+            events = nvml.nvmlEventSetCreate()
+            for handle in self._handles.values():
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError:
+            return None
+        return FaultWatch(nvml, events)
+
     def _or_raise(self, call: Callable[[], _Value]) -> _Value:
         try:
             return call()
@@ -158,6 +174,31 @@ class Nvml:
             return call()
         except self._nvml.NVMLError:
             return None
+
+
+class FaultWatch:
+    """Faults of devices as NVML's events tell them."""
+
+    def __init__(self, pynvml: Any, events: Any) -> None:
+        self._nvml, self._events = pynvml, events
+
+    def take(self) -> tuple[tuple[str, int], ...]:
+        """What was reported since the last call, as (uuid, code). Never waits.
+
+        Raises :class:`UnavailableError` where the driver reports no more.
+        """
+        nvml = self._nvml
+        found: list[tuple[str, int]] = []
+        while True:
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+                found.append((_text(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData)))
+            except nvml.NVMLError_Timeout:
+                return tuple(found)
+            except nvml.NVMLError as error:
+                raise UnavailableError(
+                    f"the driver reports no faults any more: {error}", "see nvidia-smi"
+                ) from error
 
 
 def _text(value: object) -> str:

@@ -33,6 +33,23 @@ class HamiNames:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeNames:
+    """What a device needs on the node that a container is started on.
+
+    ``device_node`` is a format with the device's ``minor`` number; ``shared_nodes`` belong to all devices.
+    ``libraries`` are the SONAMEs of the driver's user half; ``order_env`` is the variable by which programs choose
+    among the devices that they have; ``nothing_visible`` is the value of the vendor's visible-devices variable that
+    has its own container runtime inject nothing.
+    """
+
+    device_node: str
+    shared_nodes: tuple[str, ...]
+    libraries: tuple[str, ...]
+    order_env: str
+    nothing_visible: str
+
+
+@dataclass(frozen=True, slots=True)
 class VendorSpec:
     """One vendor: its canonical ``name``, HAMi's names, TensorFusion's constant, the environment it reads.
 
@@ -46,4 +63,5 @@ class VendorSpec:
     tensor_fusion: str
     visible_devices_env: str
     control_disable_env: str
+    node: NodeNames
     foreign_prefixes: tuple[str, ...] = ()

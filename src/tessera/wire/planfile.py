@@ -183,10 +183,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_of(
-    policy: str, fleet: FleetEntry, nodes: Sequence[Node], *, manifests: Manifests, verdicts: Sequence[Verdict]
+    policy: str,
+    fleet: FleetEntry,
+    nodes: Sequence[Node],
+    *,
+    manifests: Manifests,
+    verdicts: Sequence[Verdict],
+    held: Sequence[Placement] = (),
 ) -> Plan:
     """The document of a plan. ``verdicts`` are those of the manifests' pods in their order, or none at all
-    where the input has errors, in which case the document lists only the pods that are invalid.
+    where the input has errors, in which case the document lists only the pods that are invalid. ``held``: what
+    was given out before.
     """
     errors = [p for p in manifests.problems if p.severity is Severity.ERROR]
     pods = tuple(_pod_entry(pod, verdict) for pod, verdict in zip(manifests.pods, verdicts, strict=bool(verdicts)))
@@ -194,7 +201,7 @@ def plan_of(
     return Plan(
         policy=policy,
         fleet=fleet,
-        summary=_summary((*pods, *invalid), nodes, len(manifests.skipped)),
+        summary=_summary((*pods, *invalid), nodes, len(manifests.skipped), held),
         pods=(*pods, *invalid),
         skipped=tuple(
             SkippedEntry(source=s.source, kind=s.kind, name=s.name, why=s.why) for s in manifests.skipped
@@ -240,8 +247,8 @@ def _pod_entry(planned: PlannedPod, verdict: Verdict) -> PodEntry:
             return replace(
                 entry,
                 outcome=Outcome.REJECTED,
-                reasons=tuple(map(_reason_entry, groups)),
-                suggestions=tuple(map(_suggestion_entry, verdict.suggestions)),
+                reasons=tuple(map(reason_entry, groups)),
+                suggestions=tuple(map(suggestion_entry, verdict.suggestions)),
             )
         case _:
             assert_never(decision)
@@ -291,7 +298,8 @@ def _charge_entries(placement: Placement) -> tuple[ChargeEntry, ...]:
     )
 
 
-def _reason_entry(group: ReasonGroup) -> ReasonEntry:
+def reason_entry(group: ReasonGroup) -> ReasonEntry:
+    """A group of nodes that refuse alike."""
     return ReasonEntry(
         nodes=group.nodes[:NAMES_SHOWN],
         node_count=len(group.nodes),
@@ -310,7 +318,8 @@ def _shortfall_entry(shortfall: Shortfall) -> ShortfallEntry:
     )
 
 
-def _suggestion_entry(suggestion: Suggestion) -> SuggestionEntry:
+def suggestion_entry(suggestion: Suggestion) -> SuggestionEntry:
+    """A change that would help."""
     return SuggestionEntry(
         change=str(suggestion.change),
         value=suggestion.value,
@@ -331,11 +340,14 @@ def _error_entry(problem: Problem) -> ErrorEntry:
     )
 
 
-def _summary(pods: Sequence[PodEntry], nodes: Sequence[Node], skipped: int) -> Summary:
-    """Counts and levels. A plan starts from an empty fleet, so nothing is given out before it."""
+def _summary(pods: Sequence[PodEntry], nodes: Sequence[Node], skipped: int, held: Sequence[Placement]) -> Summary:
+    """Counts and levels; what is held of devices that are gone is of no fleet."""
     count = Counter(pod.outcome for pod in pods)
     devices = [device for node in nodes for device in node.devices]
-    charges = [charge for pod in pods for charge in pod.charges]
+    known = {device.uuid for device in devices} if held else set()
+    before = [charge for placement in held for charge in placement.charges if charge.uuid in known]
+    planned = [charge for pod in pods for charge in pod.charges]
+    memory, compute = sum(c.memory_mib for c in before), sum(c.compute_milli for c in before)
     return Summary(
         placed=count[Outcome.PLACED],
         rejected=count[Outcome.REJECTED],
@@ -344,12 +356,12 @@ def _summary(pods: Sequence[PodEntry], nodes: Sequence[Node], skipped: int) -> S
         skipped=skipped,
         memory_mib=Level(
             capacity=sum(device.memory_mib for device in devices),
-            before=0,
-            after=sum(charge.memory_mib for charge in charges),
+            before=memory,
+            after=memory + sum(charge.memory_mib for charge in planned),
         ),
         compute_milli=Level(
             capacity=sum(device.compute_milli for device in devices),
-            before=0,
-            after=sum(charge.compute_milli for charge in charges),
+            before=compute,
+            after=compute + sum(charge.compute_milli for charge in planned),
         ),
     )

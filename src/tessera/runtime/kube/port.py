@@ -7,10 +7,10 @@ Objects are decoded straight into the type that the caller names: a thin ``msgsp
 reads. Bodies are anything that msgspec encodes, or ``bytes`` that are JSON already.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tessera.core.errors import TesseraError
 
@@ -35,6 +35,7 @@ class Kind:
 
 PODS = Kind("", "v1", "pods", "Pod")
 NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Kind("events.k8s.io", "v1", "events", "Event")
 SECRETS = Kind("", "v1", "secrets", "Secret")
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
@@ -57,11 +58,16 @@ ACCESS_REVIEWS = Kind(
 
 
 class ApiError(TesseraError):
-    """The API server answered with a failure. ``code`` is the HTTP status, ``reason`` Kubernetes' own word."""
+    """The API server answered with a failure. ``code`` is the HTTP status, ``reason`` Kubernetes' own word.
+
+    An answer that could not be read as what it should be has the reason ``Unreadable``. ``retry_after`` is for how
+    many seconds the server asked to be left alone; 0 where it did not say.
+    """
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         self.code = code
         self.reason = reason
+        self.retry_after = 0.0
         super().__init__(f"{code} {reason}: {message}")
 
 
@@ -80,16 +86,20 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One event; ``object`` is ``None`` for a bookmark. ``resource_version`` is where a next watch resumes."""
+    """One event; ``object`` is ``None`` for a bookmark. ``resource_version`` is where a next watch resumes.
+
+    ``initial_ends`` marks the bookmark that ends the objects which a watch with ``initial`` begins with.
+    """
 
     type: EventType
     object: T | None
     resource_version: str
+    initial_ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """All objects of a list (its pages put together), and where a watch goes on from it."""
+    """Objects of a list (all, or one page), and where a watch goes on from it."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -102,6 +112,10 @@ class Select:
     namespace: str = ""
     labels: str = ""
     fields: str = ""
+
+
+EVERYTHING: Final = Select()
+"""All namespaces, all objects."""
 
 
 class PatchType(StrEnum):
@@ -119,21 +133,34 @@ class KubeClient(Protocol):
         """One object."""
         ...
 
-    async def list(self, kind: Kind, as_: type[T], select: Select = Select()) -> Listed[T]:
-        """All objects that are selected, read in pages at one resource version."""
+    async def list(self, kind: Kind, as_: type[T], select: Select = EVERYTHING) -> Listed[T]:
+        """All objects that are selected, read in pages at one resource version.
+
+        A list that expires between two pages (410) is begun again, a few times.
+        """
+        ...
+
+    def pages(self, kind: Kind, as_: type[T], select: Select = EVERYTHING) -> AsyncGenerator[Listed[T], None]:
+        """The same page by page, for lists that are too large to hold at once; all pages have one version.
+
+        Raises :class:`ApiError` with code 410 where the list expired between two pages: begin again.
+        """
         ...
 
     def watch(
         self,
         kind: Kind,
         as_: type[T],
-        select: Select = Select(),
+        select: Select = EVERYTHING,
         *,
         resource_version: str,
-    ) -> AsyncIterator[WatchEvent[T]]:
+        initial: bool = False,
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Events after ``resource_version`` until the server ends the stream, which it does without an error.
 
         An expired version raises :class:`ApiError` with code 410, whether it came as a status or as an event.
+        With ``initial`` (and an empty version) all present objects come first, as ``ADDED``, and then a bookmark
+        whose ``initial_ends`` is true; a server that cannot do that answers 400 or 422, or begins without.
         """
         ...
 
@@ -165,9 +192,20 @@ class KubeClient(Protocol):
         ...
 
     async def delete(
-        self, kind: Kind, name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
     ) -> None:
-        """DELETE, conditional on ``uid`` and ``resource_version`` where they are given."""
+        """DELETE, conditional on ``uid`` and ``resource_version`` where they are given.
+
+        A bound pod first gets a ``deletionTimestamp`` and goes when its kubelet says so, unless ``grace_seconds``
+        is 0.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,107 @@
+"""The agent's metrics: shares and devices as rows at scrape time, from the regions and the driver."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from tessera.agent.machine import Machine
+from tessera.agent.node import NodeState
+from tessera.agent.store import ShareStore, StoredShare, read_region
+from tessera.core.device import Device
+from tessera.core.units import WHOLE
+from tessera.runtime.metrics import Metrics, Unavailable, Value
+from tessera.wire.shm import RegionDevice
+
+_CONTAINER: Final = ("namespace", "pod", "container", "device")
+_DEVICE: Final = ("device", "index", "model")
+_GATE_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.015, 0.05, 0.2, 1.0)
+
+Rows = Iterator[tuple[Sequence[str], Value]]
+
+
+def declare_containers(metrics: Metrics, store: ShareStore, isolation: Callable[[StoredShare], str]) -> None:
+    """A row for each device of each container; ``isolation`` says whether its limits hold, empty before it starts."""
+
+    def rows(value: Callable[[RegionDevice], Value]) -> Callable[[], Rows]:
+        return lambda: _container_rows(store, value)
+
+    for name, help_, value in _PER_CONTAINER:
+        counter = name.endswith("_total")
+        metrics.matrix(f"container_{name}", help_, _CONTAINER, rows(value), counter=counter)
+
+    def states() -> Rows:
+        for share in store.shares():
+            if state := isolation(share):
+                grant = share.grant
+                yield (grant.namespace, grant.pod, grant.container, state), 1.0
+
+    labels = ("namespace", "pod", "container", "state")
+    help_ = "1 for how a container's limits hold: enforced, unverified (no gate), absent."
+    metrics.matrix("container_isolation", help_, labels, states)
+
+
+def _limit(device: RegionDevice) -> Value:
+    return Unavailable("no limit") if device.memory_limit is None else device.memory_limit
+
+
+_PER_CONTAINER: Final[tuple[tuple[str, str, Callable[[RegionDevice], Value]], ...]] = (
+    ("memory_limit_bytes", "Memory that a container may use of a device.", _limit),
+    ("memory_used_bytes", "Memory that a container uses of a device.", lambda d: d.used_bytes),
+    ("memory_peak_bytes", "The most memory that a container used of a device.", lambda d: d.peak_bytes),
+    ("refused_total", "Allocations of a container that its limit refused.", lambda d: d.refused),
+    (
+        "compute_limit_ratio",
+        "Part of a device's compute that a container may use.",
+        lambda d: d.compute_limit_milli / WHOLE,
+    ),
+)
+
+
+def _container_rows(store: ShareStore, value: Callable[[RegionDevice], Value]) -> Rows:
+    for share in store.shares():
+        region, grant = read_region(share.region), share.grant
+        for granted in grant.devices:
+            labels = (grant.namespace, grant.pod, grant.container, granted.uuid)
+            if isinstance(region, str):
+                yield labels, Unavailable("region unreadable")
+            else:
+                found = next((d for d in region.devices if d.uuid == granted.uuid), None)
+                yield labels, Unavailable("not in region") if found is None else value(found)
+
+
+def declare_devices(metrics: Metrics, node: NodeState, machine: Machine) -> None:
+    """A row for each device, from the driver where it answers."""
+
+    def rows(value: Callable[[Device], Value | None]) -> Callable[[], Rows]:
+        def found() -> Rows:
+            for device in node.devices():
+                amount = value(device)
+                labels = (device.uuid, str(device.index), device.model)
+                yield labels, Unavailable("driver does not say") if amount is None else amount
+
+        return found
+
+    def busy(device: Device) -> Value | None:
+        percent = machine.reading(device.uuid).busy_percent
+        return None if percent is None else percent / 100
+
+    table: tuple[tuple[str, str, Callable[[Device], Value | None]], ...] = (
+        ("memory_total_bytes", "Memory of a device.", lambda d: d.memory_mib << 20),
+        ("memory_used_bytes", "Memory in use by anybody.", lambda d: machine.reading(d.uuid).used_bytes),
+        ("utilization_ratio", "Part of the time that a device had work.", busy),
+        ("healthy", "1 where a device takes new shares.", lambda d: float(d.uuid not in node.unfit())),
+    )
+    for name, help_, value in table:
+        metrics.matrix(f"device_{name}", help_, _DEVICE, rows(value))
+    metrics.matrix(
+        "isolation_info",
+        "How memory is limited on this node: driver, hook, unverified (no gate), report (not at all).",
+        ("isolation",),
+        lambda: [((node.tier.isolation,), 1.0)],
+    )
+
+
+def gate_histogram(metrics: Metrics) -> Callable[[float], None]:
+    """What is told of each answer of the gate, in seconds."""
+    return metrics.histogram(
+        "gate_seconds", "Time to judge a container that starts.", buckets=_GATE_BUCKETS
+    ).observe

@@ -1,0 +1,175 @@
+"""This node's devices, real or simulated: found, found again when the driver comes or goes, and who uses them.
+
+A driver that is missing is no failure of the agent: the node has no devices until it comes.
+"""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from tessera.agent.driver import DriverFiles, real_files, simulated_files
+from tessera.core.device import Device
+from tessera.core.errors import UnavailableError
+from tessera.runtime.nvml import DeviceProcess, FaultWatch, Inventory, Nvml, Reading, open_nvml
+from tessera.runtime.proc import PROC, all_pids, inner_identity
+from tessera.vendors.registry import VENDORS
+from tessera.vendors.spec import VendorSpec
+
+FAULTS_SUFFIX: Final = ".faults"
+"""Beside a simulated machine's description: lines of ``<uuid> <code>``, read as its devices' fault reports."""
+NOTHING: Final = Inventory((), (), "")
+
+_VENDOR: Final = {vendor.name: vendor for vendor in VENDORS}
+
+
+def vendor_of(device: Device) -> VendorSpec:
+    """The row of a device's vendor."""
+    return _VENDOR[device.vendor]
+
+
+class FaultSource(Protocol):
+    """Where devices report faults."""
+
+    def take(self) -> tuple[tuple[str, int], ...]:
+        """What came since the last call, as (uuid, code). Raises :class:`UnavailableError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look found; ``problem`` says why there may be less than there is."""
+
+    inventory: Inventory
+    files: DriverFiles
+    problem: str = ""
+
+
+class Machine:
+    """See the module. ``description`` is that of a simulated machine. Close it when done."""
+
+    def __init__(self, description: Path | None) -> None:
+        self.description = description
+        self._stack = ExitStack()
+        self._nvml: Nvml | None = None
+        self._faults: FaultSource | None = None
+        self._readable: frozenset[str] = frozenset()
+
+    def look(self) -> Found:
+        """The devices now. The driver is opened anew after a look that found something wrong."""
+        try:
+            nvml = self._opened()
+            inventory = nvml.inventory()
+        except UnavailableError as error:
+            self.close()
+            return Found(NOTHING, DriverFiles(()), error.what)
+        self._readable = frozenset(device.uuid for device in inventory.devices)
+        if inventory.faults:
+            problem = "; ".join(f"device {fault.index} is set aside: {fault.why}" for fault in inventory.faults)
+            found = Found(inventory, self._files(nvml, inventory), problem)
+            self.close()
+            return found
+        return Found(inventory, self._files(nvml, inventory))
+
+    def _opened(self) -> Nvml:
+        if self._nvml is None:
+            self._nvml = self._stack.enter_context(open_nvml(self.description))
+        return self._nvml
+
+    def _files(self, nvml: Nvml, inventory: Inventory) -> DriverFiles:
+        devices = inventory.devices
+        if self.description is not None:
+            return simulated_files(devices, self.description)
+        if not devices:
+            return DriverFiles(())
+        spec = vendor_of(devices[0])
+        return real_files([(d, nvml.minor(d.uuid)) for d in devices], spec.node, spec.visible_devices_env)
+
+    def reading(self, uuid: str) -> Reading:
+        """What a device reports now; nothing where the driver is away."""
+        if self._nvml is None or uuid not in self._readable:
+            return Reading(None, None)
+        return self._nvml.reading(uuid)
+
+    def processes(self) -> tuple[DeviceProcess, ...]:
+        """Who uses the devices, by PIDs of our own namespace."""
+        if self._nvml is None:
+            return ()
+        found = self._nvml.processes()
+        if self.description is None:
+            return found
+        return tuple(outer_processes(found, self.description.with_name(self.description.name + ".state")))
+
+    def take_faults(self) -> tuple[tuple[str, int], ...]:
+        """Faults that devices reported since the last call, as (uuid, code)."""
+        if self._faults is None:
+            self._faults = self._fault_source()
+        if self._faults is None:
+            return ()
+        try:
+            return self._faults.take()
+        except UnavailableError:
+            self.close()
+            return ()
+
+    def _fault_source(self) -> FaultSource | None:
+        if self.description is not None:
+            return FaultFile(self.description.with_name(self.description.name + FAULTS_SUFFIX))
+        watch: FaultWatch | None = self._nvml.watch_faults() if self._nvml else None
+        return watch
+
+    def close(self) -> None:
+        """Let go of the driver: nothing of ours may keep it from being replaced."""
+        self._stack.close()
+        self._stack = ExitStack()
+        self._nvml = self._faults = None
+
+
+class FaultFile:
+    """Fault reports of a simulated machine: lines that somebody appends to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = path.stat().st_size if path.exists() else 0
+
+    def take(self) -> tuple[tuple[str, int], ...]:
+        """The whole lines that were appended since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return ()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        words = (line.split() for line in whole.decode(errors="replace").splitlines())
+        return tuple((w[0], int(w[1])) for w in words if len(w) == 2 and w[1].isdigit())
+
+
+def outer_processes(found: Iterable[DeviceProcess], state: Path) -> Iterable[DeviceProcess]:
+    """A simulated machine's processes by PIDs of our namespace: it only knows each one's own.
+
+    A process of the machine has its state file mapped, whatever that file is called in its container.
+    """
+    by_inner: dict[int, list[DeviceProcess]] = {}
+    for process in found:
+        by_inner.setdefault(process.pid, []).append(process)
+    if not by_inner:
+        return
+    try:
+        mark = f" {state.stat().st_ino} ".encode()
+    except OSError:
+        return
+    for pid in all_pids():
+        inner = inner_identity(pid)[1]
+        if inner in by_inner and _maps(pid, mark):
+            for process in by_inner[inner]:
+                yield DeviceProcess(pid, process.uuid, process.used_bytes)
+
+
+def _maps(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in (PROC / str(pid) / "maps").read_bytes()
+    except OSError:
+        return False

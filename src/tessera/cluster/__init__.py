@@ -1,0 +1,1 @@
+"""Looking at a cluster, read-only: its devices, who holds them, what waits and why. Changes nothing."""

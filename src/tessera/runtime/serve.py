@@ -1,0 +1,212 @@
+"""HTTP servers of a process: where they listen, how they end, and the health endpoints beside them.
+
+Two roads lead to a handler:
+
+* an ``aiohttp.web.Application``: routes, for everything that people and tools call;
+* a *lean* handler, ``async (method, path, body) -> Answer``: no routing, no middleware, for what a scheduler or an
+  API server calls a thousand times a second.
+
+A server that ends goes on answering while it tells ``/readyz`` that it is not ready (``linger`` seconds, so that
+load balancers notice), and closes each connection with its answer: a client that reuses one in the moment of its
+closing cannot tell whether its request was read. Then it stops listening, and lets requests in flight finish.
+"""
+
+import asyncio
+import socket
+import ssl
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from tessera.core.errors import InputErrors, Problem, UnavailableError
+from tessera.runtime.log import logger
+from tessera.runtime.metrics import CONTENT_TYPE, Metrics
+
+BODY_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of a request's body: kube-scheduler sends a pod and 5,000 names, an API server up to 3 MiB of object."""
+DRAIN_SECONDS: Final = 15.0
+KEEPALIVE_SECONDS: Final = 300.0
+"""Longer than clients keep a connection, so that it is the client who closes an idle one, never both at once."""
+
+_log: Final = logger("serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Where a server listens: ``host`` (empty: all) and ``port`` (0: any free one), or a unix ``path``."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a lean handler answers."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "application/json"
+
+
+Lean = Callable[[str, str, bytes], Awaitable[Answer]]
+Check = Callable[[], str | None]
+"""A reason why not, or ``None`` while all is well; it looks at what is known and never waits."""
+
+
+def parse_bind(text: str, flag: str = "--bind") -> Bind:
+    """The address in ``ADDRESS:PORT``, ``[V6]:PORT``, ``:PORT`` or ``unix:/path``. Raises :class:`InputErrors`."""
+    if text.startswith("unix:/"):
+        return Bind(path=text.removeprefix("unix:"))
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+        remedy = "write ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:/PATH"
+        raise InputErrors([Problem(flag, "", "", text, "is no address to listen on", remedy)])
+    return Bind(host[1:-1] if bracketed else host, int(port))
+
+
+class Server:
+    """A server that listens. ``bind`` is where it really does, with the port that the system chose for 0."""
+
+    def __init__(
+        self, name: str, runner: web.BaseRunner, bind: Bind, linger: float, ending: asyncio.Event | None = None
+    ) -> None:
+        self.name = name
+        self.bind = bind
+        self._runner = runner
+        self.linger = linger
+        self._ending = ending or asyncio.Event()
+
+    async def close(self) -> None:
+        """Linger, stop listening, let requests in flight finish (:data:`DRAIN_SECONDS` at most)."""
+        self._ending.set()
+        await asyncio.sleep(self.linger)
+        await self._runner.cleanup()
+        if self.bind.path:
+            Path(self.bind.path).unlink(missing_ok=True)
+
+
+async def serve(
+    handler: web.Application | Lean,
+    bind: Bind,
+    *,
+    name: str,
+    tls: ssl.SSLContext | None = None,
+    linger: float = 0.0,
+) -> Server:
+    """Listen, and say so in a log line ``listening`` with the field ``address``.
+
+    Raises :class:`UnavailableError` where the address cannot be had.
+    """
+    ending = asyncio.Event()
+    runner = _runner(handler, ending)
+    await runner.setup()
+    try:
+        listener = _listen(bind)
+    except OSError as error:
+        await runner.cleanup()
+        raise UnavailableError(
+            f"the {name} server cannot listen on {bind}: {error.strerror}",
+            "choose another address, or end the process that has it",
+        ) from error
+    await web.SockSite(runner, listener, ssl_context=tls, backlog=1024).start()
+    server = Server(name, runner, _bound(bind, listener), linger, ending)
+    _log.info("listening", server=name, address=str(server.bind), tls=tls is not None)
+    return server
+
+
+def _runner(handler: web.Application | Lean, ending: asyncio.Event) -> web.BaseRunner:
+    if isinstance(handler, web.Application):
+
+        async def part(_: web.Request, response: web.StreamResponse) -> None:
+            if ending.is_set():
+                response.force_close()
+
+        handler.on_response_prepare.append(part)
+        return web.AppRunner(
+            handler, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS
+        )
+    server = web.Server(_lean(handler, ending), access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
+    return web.ServerRunner(server, shutdown_timeout=DRAIN_SECONDS)
+
+
+def _lean(handler: Lean, ending: asyncio.Event) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    headers = {kind: CIMultiDict({"Content-Type": kind}) for kind in ("application/json", "text/plain")}
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        request._client_max_size = BODY_LIMIT
+        answer = await handler(request.method, request.path, await request.read())
+        known = headers.get(answer.content_type) or CIMultiDict({"Content-Type": answer.content_type})
+        response = web.Response(body=answer.body, status=answer.status, headers=known)
+        if ending.is_set():
+            response.force_close()
+        return response
+
+    return answer
+
+
+def _listen(bind: Bind) -> socket.socket:
+    if not bind.path:
+        everywhere = not bind.host
+        family = (
+            socket.AF_INET6 if ":" in bind.host or (everywhere and socket.has_dualstack_ipv6()) else socket.AF_INET
+        )
+        return socket.create_server(
+            (bind.host, bind.port), family=family, dualstack_ipv6=everywhere and family == socket.AF_INET6
+        )
+    path = Path(bind.path)
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+        path.unlink()  # of a predecessor that was killed; a living one is replaced, as kubelet plugins do
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(bind.path)
+    return listener
+
+
+def _bound(bind: Bind, listener: socket.socket) -> Bind:
+    return bind if bind.path else Bind(bind.host, int(listener.getsockname()[1]))
+
+
+@dataclass(slots=True)
+class Health:
+    """Named checks: a ``live`` one that fails has the process restarted, a ``ready`` one has it passed by."""
+
+    live: dict[str, Check] = field(default_factory=dict)
+    ready: dict[str, Check] = field(default_factory=dict)
+
+
+def health_app(health: Health, metrics: Metrics, *routes: web.RouteDef) -> web.Application:
+    """``/healthz``, ``/readyz`` and ``/metrics``, with further ``routes`` such as debug endpoints."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return _verdict(health.live)
+
+    async def readyz(_: web.Request) -> web.Response:
+        return _verdict({**health.live, **health.ready})
+
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scrape), *routes]
+    )
+    return app
+
+
+def _verdict(checks: dict[str, Check]) -> web.Response:
+    """One line a check, the failing ones with the reason; 503 where one fails."""
+    found = {name: check() for name, check in checks.items()}
+    lines = [f"[+] {name}: ok" if why is None else f"[-] {name}: {why}" for name, why in sorted(found.items())]
+    well = all(why is None for why in found.values())
+    return web.Response(text="\n".join([*lines, "ok" if well else "not ok", ""]), status=200 if well else 503)

@@ -1,0 +1,1 @@
+"""The scheduler beside a stock kube-scheduler: decides and reserves at Filter, commits at Bind."""

@@ -1,0 +1,137 @@
+"""What is kept of a pod: the little that decides, so that 100,000 of them fit into memory.
+
+Names of nodes, label sets and container lists repeat a thousand times over; each is kept once.
+"""
+
+from collections.abc import Hashable
+from typing import Final, TypeVar
+
+import msgspec
+
+from tessera.core.request import Container
+from tessera.core.ticket import PREFIX
+from tessera.vendors.registry import VENDORS
+from tessera.wire.dialects.native import COUNT, RESOURCES
+from tessera.wire.dialects.tensor_fusion_keys import ASKING
+from tessera.wire.dialects.text import TENSOR_FUSION_PREFIX
+from tessera.wire.kube.extender import containers_of, devices_asked, resources_of, tickets_of
+from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST
+from tessera.wire.kube.objects import KubePod
+
+COUNTING: Final = frozenset({COUNT, *(vendor.hami.count for vendor in VENDORS)})
+"""Resources that count whole devices, whoever hands them out."""
+
+SHARING: Final = frozenset({*RESOURCES, *(name for v in VENDORS for name in (v.hami.count, *v.hami.shares))})
+"""Resources by which a pod asks for something of ours."""
+
+_ASKING: Final = frozenset(TENSOR_FUSION_PREFIX + key for key in ASKING)
+
+
+class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A pod, thinly. ``node`` is empty while it is not bound; ``finished`` when its containers ended for good.
+
+    ``admitted``: the kubelet has taken it in, so its tickets are used up. ``devices``: whole devices that its
+    resources ask for. ``asks``: asks for something of ours, in any dialect. ``flaw``: what is wrong with its
+    tickets. ``containers`` is empty for pods without a request.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    scheduler: str = ""
+    created: str = ""
+    finished: bool = False
+    leaving: bool = False
+    admitted: bool = False
+    managed: bool = False
+    asks: bool = False
+    devices: int = 0
+    request: str | None = None
+    allocation: str | None = None
+    tickets: tuple[tuple[str, int], ...] = ()
+    flaw: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    containers: tuple[Container, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def matters(self) -> bool:
+        """Whether the pod holds, or will hold, devices."""
+        return bool(self.request or self.allocation or self.devices or self.asks)
+
+
+class Facts:
+    """Makes :class:`PodFacts`, keeping equal parts once. One per process."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._labels: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
+        self._containers: dict[tuple[Container, ...], tuple[Container, ...]] = {}
+
+    def of(self, pod: KubePod) -> PodFacts:
+        """What is kept of ``pod``."""
+        meta, spec = pod.metadata, pod.spec
+        request = meta.annotation(REQUEST)
+        tickets, flaw = _tickets(pod) if request is not None else ((), "")
+        return PodFacts(
+            uid=meta.uid,
+            namespace=self._name(meta.namespace),
+            name=meta.name,
+            node=self._name(spec.node_name),
+            scheduler=self._name(spec.scheduler_name),
+            created=meta.creation_timestamp or "",
+            finished=pod.finished,
+            leaving=meta.deletion_timestamp is not None,
+            admitted=_admitted(pod),
+            managed=meta.label(MANAGED[0]) == MANAGED[1],
+            asks=asks_for_ours(pod),
+            devices=devices_asked(pod, COUNTING),
+            request=None if request is None else self._name(request),
+            allocation=meta.annotation(ALLOCATION),
+            tickets=tickets,
+            flaw=flaw,
+            labels=_once(self._labels, tuple(sorted((meta.labels or {}).items()))),
+            containers=_once(self._containers, containers_of(pod)) if request is not None else (),
+        )
+
+    def _name(self, text: str) -> str:
+        return _once(self._names, text)
+
+
+_Part = TypeVar("_Part", bound=Hashable)
+REMEMBERED: Final = 65_536
+"""Parts that are known at once; beyond, all are forgotten, which costs memory and nothing else."""
+
+
+def _once(known: dict[_Part, _Part], part: _Part) -> _Part:
+    if len(known) > REMEMBERED:
+        known.clear()
+    return known.setdefault(part, part)
+
+
+def _tickets(pod: KubePod) -> tuple[tuple[tuple[str, int], ...], str]:
+    try:
+        return tuple(tickets_of(pod).items()), ""
+    except ValueError as error:
+        return (), str(error)
+
+
+def _admitted(pod: KubePod) -> bool:
+    status = pod.status
+    started = status.container_statuses or status.init_container_statuses
+    return bool(pod.spec.node_name and (started or status.phase not in ("", "Pending")))
+
+
+def asks_for_ours(pod: KubePod) -> bool:
+    """Whether the pod asks for something of ours in any dialect, or has a ticket; whoever admitted it."""
+    resources = any(
+        name in SHARING or name.startswith(PREFIX)
+        for container in pod.spec.all_containers()
+        for name in resources_of(container)
+    )
+    return resources or not _ASKING.isdisjoint(pod.metadata.annotations or {})

@@ -1,0 +1,149 @@
+"""What people hear: events on pods, off the hot path and at a bounded rate.
+
+kube-scheduler tells of every try (``FailedScheduling``). Ours, ``NotPlaced``, comes once a pod has waited a
+little, and adds the smallest change that would place it. Suggestions ask the allocator dozens of times, so they
+look at no more than 200 of the candidates, the freest ones, and at one request a second.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from tessera.allocator.suggest import Suggestion, suggest
+from tessera.core.fleet import Fleet, Snapshot
+from tessera.core.request import Request
+from tessera.runtime.clock import Clock
+from tessera.runtime.kube.events import EventKind, Subject
+from tessera.scheduler.asks import Ask
+from tessera.scheduler.facts import PodFacts
+from tessera.scheduler.refusals import grouped
+from tessera.scheduler.state import UNADMITTED, Notice, State
+
+FIRST_SECONDS: Final = 3.0
+"""A pod that is placed sooner than that needs no explanation."""
+
+AGAIN_SECONDS: Final = 300.0
+TOLD_AT_ONCE: Final = 20
+SUGGESTED_AT_ONCE: Final = 1
+REMEMBERED: Final = 512
+CANDIDATES: Final = 200
+SUGGESTION_SECONDS: Final = 60.0
+LISTED_REASONS: Final = 4
+LISTED_CHANGES: Final = 2
+STRAY_SECONDS: Final = 30.0
+
+
+class Recorder(Protocol):
+    """Where events go (:class:`tessera.runtime.kube.events.Recorder`)."""
+
+    def record(self, subject: Subject, type_: EventKind, reason: str, note: str, action: str = "") -> None:
+        """Have an event written; never waits."""
+        ...
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A pod that waits: the reasons of its last try, the rows of its candidates, when it is to be told again."""
+
+    ask: Ask
+    groups: tuple[tuple[str, int], ...]
+    nodes: tuple[str, ...]
+    due: float
+
+
+class Teller:
+    """See the module."""
+
+    def __init__(self, state: State, recorder: Recorder, clock: Clock) -> None:
+        self._state, self._recorder, self._clock = state, recorder, clock
+        self._refused: dict[str, _Refused] = {}
+        self._suggested: dict[Request, tuple[float, str]] = {}
+
+    def refused(self, ask: Ask, reasons: Mapping[str, str]) -> None:
+        """A pod found no room. Cheap: called for every try."""
+        uid = ask.facts.uid
+        known = self._refused.get(uid)
+        if known is None and len(self._refused) >= REMEMBERED:
+            return
+        now = self._clock.monotonic()
+        if known is None:
+            self._refused[uid] = _Refused(ask, grouped(reasons.values()), tuple(reasons), now + FIRST_SECONDS)
+        elif known.due <= now + 1:
+            known.groups, known.nodes = grouped(reasons.values()), tuple(reasons)
+
+    def everywhere(self, facts: PodFacts, why: str) -> None:
+        """A pod can be placed nowhere, for a reason of its own."""
+        self._record(facts, "NotPlaced", f"refused on every node: {why}")
+
+    def notices(self, notices: Sequence[Notice]) -> None:
+        """Pods that are not as they should be."""
+        for notice in notices:
+            self._record(notice.facts, notice.kind.value, notice.text)
+
+    def tell(self) -> None:
+        """Write what is due: called about once a second."""
+        now, told, suggestions = self._clock.monotonic(), 0, SUGGESTED_AT_ONCE
+        for uid, waiting in list(self._refused.items()):
+            if uid not in self._state.refused:
+                del self._refused[uid]
+                continue
+            if waiting.due > now or told >= TOLD_AT_ONCE:
+                continue
+            known = self._suggestion(waiting, now, fresh=suggestions > 0)
+            if known is None:
+                continue
+            fresh, words = known
+            suggestions, told, waiting.due = suggestions - fresh, told + 1, now + AGAIN_SECONDS
+            self._record(waiting.ask.facts, "NotPlaced", note_of(waiting.groups, words))
+        for facts in self._state.overdue_strays(now - STRAY_SECONDS):
+            self._record(facts, "NotAdmitted", f"asks for devices of Tessera but {UNADMITTED}")
+
+    def _suggestion(self, waiting: _Refused, now: float, *, fresh: bool) -> tuple[bool, str] | None:
+        """The words of a suggestion, and whether they had to be found now; ``None``: not in this second."""
+        request = waiting.ask.request
+        known = self._suggested.get(request)
+        if known is not None and now - known[0] < SUGGESTION_SECONDS:
+            return False, known[1]
+        if not fresh:
+            return None
+        snapshot = freest(self._state.view(), waiting.nodes)
+        words = change_of(suggest(snapshot, waiting.ask.pod))
+        self._suggested.pop(request, None)
+        if len(self._suggested) >= REMEMBERED:
+            del self._suggested[next(iter(self._suggested))]
+        self._suggested[request] = (now, words)
+        return True, words
+
+    def _record(self, facts: PodFacts, reason: str, note: str) -> None:
+        subject = Subject("Pod", facts.name, facts.uid, facts.namespace)
+        self._recorder.record(subject, EventKind.WARNING, reason, note, "Scheduling")
+
+
+def note_of(groups: Sequence[tuple[str, int]], change: str) -> str:
+    """The note of an event: the commonest reasons with their counts, and what would help."""
+    total = sum(count for _, count in groups)
+    said = [f"{reason} ({count:,})" for reason, count in groups[:LISTED_REASONS]]
+    rest = len(groups) - LISTED_REASONS
+    if rest > 0:
+        said.append(f"{rest} further reasons")
+    nodes = "1 candidate node" if total == 1 else f"{total:,} candidate nodes"
+    return f"none of {nodes} has room: {'; '.join(said)}.{change}"
+
+
+def change_of(suggestions: Sequence[Suggestion]) -> str:
+    """The least drastic changes, as a sentence with a space before it."""
+    if not suggestions:
+        return " No single change to the request would place it now: it waits for room."
+    return f" What would place it now: {' / '.join(s.text for s in suggestions[:LISTED_CHANGES])}."
+
+
+def freest(snapshot: Snapshot, names: Sequence[str], most: int = CANDIDATES) -> Snapshot:
+    """A snapshot of the ``most`` named nodes with the most free memory, as their own small fleet."""
+    fleet, usage = snapshot.fleet, snapshot.usage
+    rows = np.array([row for name in names if (row := fleet.node_row.get(name)) is not None], dtype=np.int64)
+    free = (fleet.node_memory - usage.node_memory)[rows]
+    kept = np.sort(rows[np.argsort(-free, kind="stable")[:most]])
+    small = Fleet([fleet.nodes[row] for row in kept.tolist()])
+    return Snapshot(small, usage.moved(fleet, small))

@@ -1,0 +1,210 @@
+"""The extender protocol of kube-scheduler: what it asks, what it is answered.
+
+Only what is read is decoded: a pod of 11 kB with 500 node names costs about 30 us. Go writes ``null`` where a list
+is empty or absent, and leaves fields out as it likes; both read as "nothing".
+
+Source: k8s.io/kube-scheduler extender/v1 types.go, and pkg/scheduler/extender.go for what is done with an answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from tessera.core.request import Container, ContainerKind
+from tessera.core.ticket import PREFIX, ticket_of
+from tessera.wire.kube.objects import KubePod, PodContainer
+from tessera.wire.quantity import Malformed, parse_quantity, to_count
+
+SIDECAR_POLICY: Final = "Always"
+"""Source: KEP-753: an init container with this restart policy is a sidecar."""
+
+
+class _FilterArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    pod: KubePod | None = None
+    node_names: list[str] | None = None
+
+
+class FilterArgs(msgspec.Struct, frozen=True, gc=False):
+    """A pod and the names of the nodes that passed every check of kube-scheduler's own."""
+
+    pod: KubePod
+    names: list[str]
+
+
+class BindArgs(msgspec.Struct, frozen=True, gc=False):
+    """Which pod kube-scheduler wants bound, and to which node."""
+
+    name: str = msgspec.field(default="", name="PodName")
+    namespace: str = msgspec.field(default="", name="PodNamespace")
+    uid: str = msgspec.field(default="", name="PodUID")
+    node: str = msgspec.field(default="", name="Node")
+
+    @property
+    def key(self) -> str:
+        """``namespace/name`` of the pod."""
+        return f"{self.namespace}/{self.name}"
+
+
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    names: Sequence[str] = msgspec.field(name="NodeNames")
+
+
+class _Refused(msgspec.Struct, frozen=True, gc=False):
+    reasons: Mapping[str, str] = msgspec.field(name="FailedAndUnresolvableNodes")
+    names: tuple[()] = msgspec.field(default=(), name="NodeNames")
+
+
+class _Failed(msgspec.Struct, frozen=True, gc=False):
+    error: str = msgspec.field(name="Error")
+
+
+class _Target(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    apiVersion: str = "v1"  # noqa: N815 - the name on the wire
+    kind: str = "Node"
+
+
+class _BindingMeta(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    namespace: str
+    uid: str
+    annotations: dict[str, str]
+
+
+class _Binding(msgspec.Struct, frozen=True, gc=False):
+    metadata: _BindingMeta
+    target: _Target
+    apiVersion: str = "v1"  # noqa: N815 - the name on the wire
+    kind: str = "Binding"
+
+
+_filter_decoder: Final = msgspec.json.Decoder(_FilterArgs)
+_bind_decoder: Final = msgspec.json.Decoder(BindArgs)
+_encoder: Final = msgspec.json.Encoder()
+
+BOUND: Final = b"{}"
+"""The answer to a Bind that was done."""
+
+
+def decode_filter(body: bytes) -> FilterArgs:
+    """The arguments of a Filter call. Raises ``ValueError`` with what is wrong with them."""
+    try:
+        args = _filter_decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"is no filter call: {error}") from error
+    if args.pod is None:
+        raise ValueError("is a filter call without a pod")
+    if args.node_names is None:
+        raise ValueError("names no nodes: set nodeCacheCapable to true for this extender")
+    return FilterArgs(args.pod, args.node_names)
+
+
+def decode_bind(body: bytes) -> BindArgs:
+    """The arguments of a Bind call. Raises ``ValueError`` with what is wrong with them."""
+    try:
+        args = _bind_decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"is no bind call: {error}") from error
+    if not (args.name and args.namespace and args.uid and args.node):
+        raise ValueError("is a bind call without a pod's name, namespace and uid or without a node")
+    return args
+
+
+def encode_kept(names: Sequence[str]) -> bytes:
+    """The nodes that stay: the one that was chosen, or all of them."""
+    return _encoder.encode(_Kept(names))
+
+
+def encode_refused(reasons: Mapping[str, str]) -> bytes:
+    """No node, with the reason of each; kube-scheduler counts equal reasons together in its event.
+
+    They are "unresolvable" so that kube-scheduler plans no eviction: it cannot see what an eviction would free.
+    """
+    return _encoder.encode(_Refused(reasons))
+
+
+def encode_error(message: str) -> bytes:
+    """No verdict: kube-scheduler tries the pod again after its back-off, instead of waiting for a change."""
+    return _encoder.encode(_Failed(message))
+
+
+def encode_binding(args: BindArgs, annotations: dict[str, str]) -> bytes:
+    """A Binding that names the uid, so that it can never bind the next pod of that name."""
+    meta = _BindingMeta(args.name, args.namespace, args.uid, annotations)
+    return _encoder.encode(_Binding(meta, _Target(args.node)))
+
+
+# what a pod's spec says to us
+
+
+def containers_of(pod: KubePod) -> tuple[Container, ...]:
+    """Names and kinds of the pod's containers, in the order of their lives."""
+    inits = tuple(
+        Container(c.name, ContainerKind.SIDECAR if c.restart_policy == SIDECAR_POLICY else ContainerKind.INIT)
+        for c in pod.spec.init_containers or ()
+    )
+    return (*inits, *(Container(c.name) for c in pod.spec.containers))
+
+
+def resources_of(container: PodContainer) -> Mapping[str, str]:
+    """What a container asks for, by resource; its limits win, which for extended resources equal the requests."""
+    found = container.resources
+    if found is None:
+        return {}
+    if not found.requests or found.requests == found.limits:
+        return found.limits or {}
+    return {**found.requests, **(found.limits or {})}
+
+
+def tickets_of(pod: KubePod) -> dict[str, int]:
+    """The ticket of each container that has one, by container name.
+
+    Raises ``ValueError`` where a container has two, where a quantity is no ticket, or where two containers share
+    one: such tickets were not written at admission.
+    """
+    found: dict[str, int] = {}
+    for container in pod.spec.all_containers():
+        for name, text in resources_of(container).items():
+            if not name.startswith(PREFIX):
+                continue
+            count = _count(text)
+            ticket = ticket_of(name, count)
+            if ticket is None:
+                raise ValueError(f"container {container.name} asks for {text} of {name}, which is no ticket")
+            if container.name in found:
+                raise ValueError(f"container {container.name} has two tickets")
+            found[container.name] = ticket.number
+    if len(set(found.values())) != len(found):
+        raise ValueError("two containers of the pod have one ticket")
+    return found
+
+
+def devices_asked(pod: KubePod, counting: frozenset[str]) -> int:
+    """How many whole devices the pod asks for at its peak, by the resources that count devices.
+
+    Source: Kubernetes KEP-753: an init container overlaps only the sidecars declared before it.
+    """
+    sidecars = peak = 0
+    for container in pod.spec.init_containers or ():
+        asked = _asked(container, counting)
+        if container.restart_policy == SIDECAR_POLICY:
+            sidecars += asked
+        else:
+            peak = max(peak, sidecars + asked)
+    return max(peak, sidecars + sum(_asked(container, counting) for container in pod.spec.containers))
+
+
+def _asked(container: PodContainer, counting: frozenset[str]) -> int:
+    return sum(max(0, _count(text)) for name, text in resources_of(container).items() if name in counting)
+
+
+def _count(text: object) -> int:
+    """A quantity as a whole number; 0 where it is none."""
+    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    value = parse_quantity(str(text))
+    if isinstance(value, Malformed):
+        return 0
+    whole = to_count(value)
+    return 0 if isinstance(whole, Malformed) else whole

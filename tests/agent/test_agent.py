@@ -1,0 +1,71 @@
+"""The whole agent against a kubelet of a few lines: what it advertises, answers, publishes, survives."""
+
+import asyncio
+
+import pytest
+from agent.world import NODE, Rig, a_grant, a_pod_object, until
+from grpclib.exceptions import GRPCError
+
+from tessera.runtime.kube.port import GPU_NODES, GPUS, PODS
+from tessera.wire.kube.cdi import decode_spec
+from tessera.wire.kube.objects import KubePod
+
+
+def test_a_container_gets_its_share_and_nothing_else(tmp_path):
+    """Row 30: every mount, variable and device that the documentation names is in the answer."""
+
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await rig.registered()
+            assert set(rig.kubelet.healthy.values()) == {2048}
+            pod = await rig.bind()
+            uid = pod.metadata.uid
+            answer = await rig.kubelet.allocate("tessera.dev/ticket-1", 6)
+            digest = rig.parts.node.payload.digest
+            region = rig.state / f"containers/{uid}/main/region"
+            assert dict(answer.envs) == {"CUDA_VISIBLE_DEVICES": rig.uuids[0], "TESSERA_SHARE": f"{uid}/main"}
+            assert [(m.container_path, m.host_path, m.read_only) for m in answer.mounts] == [
+                ("/run/tessera/region", str(region), False),
+                (f"/run/tessera/lib/{digest}/libtessera.so", str(rig.parts.node.payload.library), True),
+                ("/etc/ld.so.preload", str(rig.parts.node.payload.preload), True),
+            ]
+            assert rig.parts.node.payload.preload.read_text() == f"/run/tessera/lib/{digest}/libtessera.so\n"
+            assert [d.name for d in answer.cdi_devices] == [f"tessera.dev/gpu={rig.uuids[0]}"]
+            assert not answer.devices
+            spec = decode_spec((tmp_path / "cdi/tessera.dev-gpu.json").read_bytes())
+            assert [f"{spec.kind}={d.name}" for d in spec.devices] == [f"tessera.dev/gpu={u}" for u in rig.uuids]
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_reaches_the_kubelet_with_pod_device_and_remedy(tmp_path):
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await rig.registered()
+            await rig.bind(grants={"main": (a_grant("GPU-gone"),)})
+            with pytest.raises(GRPCError) as caught:
+                await rig.kubelet.allocate("tessera.dev/ticket-1", 6)
+            assert caught.value.message == (
+                "tessera: container main of pod team/p: device GPU-gone is not on node n1; "
+                "delete the pod, so that it is placed anew"
+            )
+
+    asyncio.run(scenario())
+
+
+def test_the_inventory_is_published_once_and_then_nothing_is_written(tmp_path):
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await until(lambda: rig.parts.publisher.published is not None, "published")
+            node = await rig.cluster.get(GPU_NODES, NODE, dict)
+            assert [d["uuid"] for d in node["status"]["devices"]] == rig.uuids
+            assert node["metadata"]["ownerReferences"][0]["kind"] == "Node"
+            gpus = await rig.cluster.list(GPUS, dict)
+            assert {g["metadata"]["name"] for g in gpus.items} == {u.lower() for u in rig.uuids}
+            await rig.registered()
+            before = [c for c in rig.cluster.calls if c.verb not in ("get", "list", "watch")]
+            rig.parts.node.look()
+            await rig.parts.publisher.publish()
+            assert [c for c in rig.cluster.calls if c.verb not in ("get", "list", "watch")] == before
+
+    asyncio.run(scenario())

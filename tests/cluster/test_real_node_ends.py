@@ -1,0 +1,37 @@
+"""What a real node leaves on the machine: nothing, with either containerd. Apart from other tests of a real node,
+because a machine has room for one at a time.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.conftest import require_node
+from cluster.engine.node import PLUGINS, NodeOptions, RealNode, listens
+from cluster.engine.pods import await_phase, run_pod
+from cluster.engine.service import wait_until
+from cluster.engine.sweep import mounts_below, pod_cgroups, pod_processes, shims
+
+
+@pytest.mark.parametrize("version", ["2", "1.7"])
+def test_a_stopped_node_leaves_nothing_behind(fresh_control_plane, version):
+    require_node()
+    plane = fresh_control_plane
+    with RealNode(plane, NodeOptions(containerd=version)) as node:
+        run_pod(plane, "default", "left", args=["sleep 1000"])
+        await_phase(plane, "default", "left", "Running")
+        runtime = plane.api.get("/api/v1/nodes/localhost")["status"]["nodeInfo"]["containerRuntimeVersion"]
+        assert runtime.startswith(f"containerd://{version}")
+        interfaces = set(Path("/sys/class/net").iterdir())
+        assert pod_processes()
+        assert shims(node.folder)
+        namespaces = set(Path("/run/netns").glob("cni-*"))
+        assert namespaces
+    assert not pod_processes()
+    assert not pod_cgroups()
+    assert not shims(node.folder)
+    assert not mounts_below(node.folder)
+    assert not node.folder.exists()
+    assert not listens(PLUGINS / "kubelet.sock")
+    assert not namespaces & set(Path("/run/netns").glob("cni-*"))
+    wait_until(lambda: set(Path("/sys/class/net").iterdir()) < interfaces, "its interface is gone", 10)
