@@ -54,6 +54,18 @@ test-c: .venv/ready ## the C parts under the sanitizers, and their symbols
 mutants: .venv/ready ## break the allocator in many small ways; every law must object
 	$(PY) tools/mutants.py
 
+.PHONY: engine
+engine: ## build the real engine once: etcd, Kubernetes, kubectl, helm (needs go, 8 minutes)
+	@$(PYTHON) tools/real_cluster.py build
+
+.PHONY: cluster
+cluster: setup ## leave a real cluster running, and print its kubeconfig
+	@$(PY) tools/real_cluster.py up
+
+.PHONY: cluster-down
+cluster-down: ## end that cluster
+	@$(PYTHON) tools/real_cluster.py down
+
 .PHONY: test
 test: setup ## every test: pure core, C library under ASan and UBSan, end to end
 	$(BIN)/ruff format --check --quiet src tests tools bench examples
@@ -63,6 +75,7 @@ test: setup ## every test: pure core, C library under ASan and UBSan, end to end
 	$(PY) tools/sizes.py
 	$(MAKE) -C limiter test sim-test mutants symbols
 	$(PY) tools/mutants.py
+	$(PY) tools/real_cluster.py build --if-possible
 	$(PY) -m pytest -rs tests
 
 .PHONY: bench

@@ -1,7 +1,8 @@
 """Write the parts of the chart that have their source in the code: admission objects, kube-scheduler.
 
 Usage: ``python tools/chart.py --check|--write [DIRECTORY]`` (default: ``charts/tessera``). ``--check`` writes
-nothing and exits 1 where a file is missing or different. What depends on values of the chart is put in as template text.
+nothing and exits 1 where a file is missing or different. What depends on values of the chart is put in as template
+text.
 """
 
 import sys

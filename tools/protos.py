@@ -12,9 +12,11 @@ from grpc_tools import protoc  # type: ignore[import-untyped]  # it has no types
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-ROOM = Path("tessera/wire/kubelet")
 PROTOS = ("deviceplugin", "podresources")
-SUFFIXES = ("_pb2.py", "_pb2.pyi", "_grpc.py")
+MESSAGES = Path("tessera/wire/kubelet")
+STUBS = Path("tessera/runtime/kubelet")
+PLACES = {"_pb2.py": MESSAGES, "_pb2.pyi": MESSAGES, "_grpc.py": STUBS}
+"""Messages are values; stubs do I/O."""
 MARK = (
     "# ruff: noqa\n# fmt: off\n"
     '# mypy: disable-error-code="type-arg"\n'
@@ -24,14 +26,14 @@ MARK = (
 
 def generated(folder: Path) -> dict[Path, str]:
     """The texts of all generated files, by their place under ``src``."""
-    files = [str(ROOM / f"{name}.proto") for name in PROTOS]
+    files = [str(MESSAGES / f"{name}.proto") for name in PROTOS]
     outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpclib_python")]
     arguments = ["", f"-I{SOURCE}", *outputs]
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where grpclib's generator is
     if protoc.main([*arguments, *files]) != 0:
         raise SystemExit("protoc failed: see above")
-    places = [ROOM / f"{name}{suffix}" for name in PROTOS for suffix in SUFFIXES]
-    return {place: MARK + (folder / place).read_text(encoding="utf-8") for place in places}
+    names = [(f"{name}{suffix}", place) for name in PROTOS for suffix, place in PLACES.items()]
+    return {place / name: MARK + (folder / MESSAGES / name).read_text(encoding="utf-8") for name, place in names}
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +52,7 @@ def main(arguments: list[str]) -> int:
     for place in stale:
         print(f"src/{place} is not as generated: run tools/protos.py --write")
     if not stale:
-        print(f"src/{ROOM} is as generated")
+        print(f"src/{MESSAGES} and src/{STUBS} are as generated")
     return 1 if stale else 0
 
 

@@ -142,10 +142,47 @@ static void release_owner(uint32_t slot)
     atomic_store_explicit(&m->owner[slot].pid, 0, memory_order_release);
 }
 
-static bool is_gone(const struct sim_owner *owner, uint64_t own_namespace)
+static int open_guard(void)
 {
+    char path[sizeof sim_description.path + 24];
+    snprintf(path, sizeof path, "%s.state.lock", sim_description.path);
+    return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+}
+
+/* The file description through which this process holds its byte, until it ends. A forked child has one of its own;
+ * while it lives without exec, its parent's byte is held on. */
+static int guard = -1;
+
+static bool have_guard(void)
+{
+    if (guard < 0) guard = open_guard();
+    return guard >= 0;
+}
+
+static struct flock byte_of(uint32_t slot)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+}
+
+static bool hold_guard(uint32_t slot)
+{
+    struct flock byte = byte_of(slot);
+    return have_guard() && fcntl(guard, F_OFD_SETLK, &byte) == 0;
+}
+
+/* Across PID namespaces (containers) /proc tells nothing; a lock ends with its holder, whoever looks. */
+static bool guard_is_gone(const struct sim_machine *m, uint32_t slot)
+{
+    struct flock byte = byte_of(slot);
+    return m->owner[slot].guarded != 0 && have_guard() && fcntl(guard, F_OFD_GETLK, &byte) == 0 &&
+           byte.l_type == F_UNLCK;
+}
+
+static bool is_gone(const struct sim_machine *m, uint32_t slot, uint64_t own_namespace)
+{
+    const struct sim_owner *owner = &m->owner[slot];
     struct sim_life life;
-    if (owner->namespace != own_namespace) return false; /* not ours to judge */
+    if (owner->namespace != own_namespace) return guard_is_gone(m, slot);
     if (!sim_life_of((pid_t)owner->pid, &life)) return true;
     if (life.start != owner->start) return true;
     return life.stack != 0 && owner->stack != 0 && life.stack != owner->stack;
@@ -157,7 +194,7 @@ void sim_reap(void)
     uint64_t own_namespace = sim_pid_namespace();
     for (uint32_t slot = 0; slot < m->owners; slot++) {
         if (slot == sim_self || m->owner[slot].pid == 0) continue;
-        if (is_gone(&m->owner[slot], own_namespace)) release_owner(slot);
+        if (is_gone(m, slot, own_namespace)) release_owner(slot);
     }
     m->reaped_at = sim_now();
 }
@@ -199,6 +236,7 @@ bool sim_register(void)
     owner->stack = life.stack;
     owner->image = image;
     owner->namespace = ns;
+    owner->guarded = hold_guard(slot);
     atomic_store_explicit(&owner->pid, pid, memory_order_release);
     sim_self = slot;
     return true;
@@ -207,6 +245,7 @@ bool sim_register(void)
 void sim_forget(void)
 {
     sim_self = SIM_MAX_OWNERS;
+    guard = -1; /* the parent's; not closed, as its number may be another file's by now */
 }
 
 /* -- creation ----------------------------------------------------------------------------- */
@@ -262,7 +301,7 @@ static bool has_live_owner(const struct sim_machine *m)
 {
     uint64_t own_namespace = sim_pid_namespace();
     for (uint32_t slot = 0; slot < m->owners && slot < SIM_MAX_OWNERS; slot++)
-        if (m->owner[slot].pid != 0 && !is_gone(&m->owner[slot], own_namespace)) return true;
+        if (m->owner[slot].pid != 0 && !is_gone(m, slot, own_namespace)) return true;
     return false;
 }
 
@@ -289,12 +328,11 @@ static struct sim_machine *adopt(const char *path, bool *replace)
 
 bool sim_machine_open(void)
 {
-    char path[sizeof sim_description.path + 16], guard[sizeof path + 8];
+    char path[sizeof sim_description.path + 16];
     if (sim_machine != NULL) return true;
     if (!sim_describe(&sim_description)) return false;
     snprintf(path, sizeof path, "%s.state", sim_description.path);
-    snprintf(guard, sizeof guard, "%s.lock", path);
-    int fd = open(guard, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open_guard();
     if (fd < 0) return false;
     while (flock(fd, LOCK_EX) != 0 && errno == EINTR) continue;
     bool replace;

@@ -69,11 +69,11 @@ struct sim_queue {
 
 struct sim_owner {
     _Atomic uint32_t pid; /* 0: slot is free; written last */
-    uint32_t pad;
+    uint32_t guarded;     /* holds its byte of the guard file for as long as it lives */
     uint64_t start;     /* /proc/PID/stat field 22 */
     uint64_t stack;     /* field 28: differs between images while ASLR is on; 0 unknown */
     uint64_t image;     /* kernel's random bytes for this exec: exact, known to itself only */
-    uint64_t namespace; /* inode of the pid namespace: pids of another one mean nothing here */
+    uint64_t namespace; /* inode of the pid namespace: pids of another one mean nothing here: see guarded */
     uint64_t held[SIM_MAX_DEVICES];
     uint32_t contexts[SIM_MAX_DEVICES];
     struct sim_queue queue[SIM_MAX_DEVICES];

@@ -17,8 +17,8 @@
 #include "check.h"
 
 #define MIB (1024u * 1024u)
-#define PATIENT "10"
-#define SOON_MS 8000 /* of what happens at once, on a busy machine */
+#define PATIENT "50"
+#define SOON_MS (getenv("VALGRIND") == NULL ? 10000 : 40000) /* of what happens at once, on a busy machine */
 #define BRIEF "0.3"
 #define A_STATE "{\"ociVersion\":\"1.0.2\",\"id\":\"c1\",\"status\":\"created\",\"pid\":42}"
 
@@ -222,7 +222,7 @@ static void anything_else_stops_it(void)
     static const char *const answers[] = {"ok", "OK\n", "ok \n", "okay\n", "ok\r\n", " ok\n", "no\n", "\n", "yes\n", "\xff\xfe"};
     for (size_t at = 0; at < sizeof answers / sizeof *answers; at++) {
         struct gate gate = answered(answers[at], strlen(answers[at]));
-        expect_silence(&gate, "its answer makes no sense", "10000");
+        expect_silence(&gate, "its answer makes no sense", "50000");
     }
 }
 
@@ -412,7 +412,7 @@ static void a_yes_may_not(void)
     give_state(&gate, large, MIB);
     int peer = meet(listener);
     say(peer, "ok\n", 3);
-    expect_silence(&gate, "its answer makes no sense", "10000");
+    expect_silence(&gate, "its answer makes no sense", "50000");
     close(peer);
     close(listener);
 }
@@ -534,7 +534,7 @@ int main(int count, char **arguments)
     gate_program = arguments[1];
     snprintf(socket_path, sizeof socket_path, "%s/gate.sock", directory);
     memset(large, 's', sizeof large);
-    alarm(120);
+    alarm(getenv("VALGRIND") == NULL ? 120 : 600);
     a_yes_lets_the_container_start();
     a_no_stops_it_and_says_why();
     a_no_without_a_reason_is_a_no();

@@ -5,7 +5,9 @@
  */
 #include "sim_world.h"
 
+#include <sched.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 static const uint64_t CARD = 1024 * MIB;
@@ -116,6 +118,47 @@ static void a_zombie_holds_nothing(void)
     used_by(a.pid, &listed);
     CHECK(!listed);
     child_end(&a, SIGKILL);
+}
+
+/* As obedient, but as process 1 of a PID namespace, as in a container; it ends with the process that the test knows. */
+static void obedient_in_a_container(int in, int out)
+{
+    CHECK(unshare(CLONE_NEWPID) == 0);
+    pid_t inside = fork();
+    CHECK(inside >= 0);
+    if (inside == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        CHECK_EQ_U64(getpid(), 1);
+        obedient(in, out);
+        _exit(0);
+    }
+    CHECK(waitpid(inside, NULL, 0) == inside);
+}
+
+static bool may_make_a_pid_namespace(void)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) _exit(unshare(CLONE_NEWPID) == 0 ? 0 : 1);
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void containers_see_each_others_memory_and_deaths(void)
+{
+    if (!may_make_a_pid_namespace()) {
+        printf("skipped: containers (this user may not make a PID namespace)\n");
+        return;
+    }
+    struct child a = child_start(obedient_in_a_container), b = child_start(obedient_in_a_container);
+    CHECK_EQ_U64(ask(&a, 600 * MIB), CUDA_SUCCESS);
+    CHECK_EQ_U64(ask(&b, 600 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* the living are not taken for dead */
+    CHECK_EQ_U64(used(), 600 * MIB);
+    child_end(&a, SIGKILL);
+    uint64_t start = seconds();
+    while (ask(&b, 600 * MIB) != CUDA_SUCCESS) CHECK(seconds() - start < 10); /* its process 1 ends a moment later */
+    CHECK_EQ_U64(used(), 600 * MIB);
+    child_end(&b, 0);
+    CHECK_EQ_U64(used(), 0); /* seen from the host */
 }
 
 /* Allocates and frees blocks of many sizes as fast as it can. */
@@ -286,6 +329,7 @@ int main(int argc, char **argv)
     a_killed_process_gives_its_memory_to_the_next_who_is_short();
     memory_of_the_dead_is_soon_seen_as_free();
     a_zombie_holds_nothing();
+    containers_see_each_others_memory_and_deaths();
     totals_survive_kills_at_random_points();
     exec_gives_the_memory_of_the_old_image_back();
     an_image_that_looks_the_same_is_another_after_cuInit();

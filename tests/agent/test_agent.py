@@ -3,12 +3,11 @@
 import asyncio
 
 import pytest
-from agent.world import NODE, Rig, a_grant, a_pod_object, until
 from grpclib.exceptions import GRPCError
 
-from tessera.runtime.kube.port import GPU_NODES, GPUS, PODS
+from agent.world import NODE, Rig, a_grant, until
+from tessera.runtime.kube.port import GPU_NODES, GPUS
 from tessera.wire.kube.cdi import decode_spec
-from tessera.wire.kube.objects import KubePod
 
 
 def test_a_container_gets_its_share_and_nothing_else(tmp_path):

@@ -1,8 +1,8 @@
 """A ticket means exactly one container, or nobody is served."""
 
 import pytest
-from agent.world import a_grant, a_kube_pod, an_allocation
 
+from agent.world import a_grant, a_kube_pod, an_allocation
 from tessera.agent.candidates import Candidate, Nobody, Refusal, Stage, choose
 from tessera.core.ticket import TICKETS, Ticket
 

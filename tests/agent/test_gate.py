@@ -1,4 +1,4 @@
-"""The gate end to end, without a container runtime: the real program asks a real agent about bundles made by hand."""
+"""The gate without a container runtime: the real program asks a real agent about bundles made by hand."""
 
 import asyncio
 import json
@@ -6,8 +6,8 @@ import os
 import socket
 
 import pytest
-from agent.world import Rig, a_grant
 
+from agent.world import Rig, a_grant
 from tessera.agent.store import read_region
 from tessera.runtime.native import NATIVE
 
@@ -185,7 +185,7 @@ def test_the_gate_needs_no_api_server(tmp_path):
 
 
 def test_a_container_that_starts_again_starts_with_an_empty_share(tmp_path):
-    """What a killed predecessor used is given back: its processes were of another PID namespace, so nobody else can."""
+    """What a killed predecessor used is given back; nobody else can, its PID namespace is gone."""
 
     async def scenario():
         async with Rig(tmp_path) as rig:
@@ -219,5 +219,3 @@ def test_a_hundred_questions_at_once_are_answered(tmp_path):
             assert set(answers) == {(0, "")}
 
     asyncio.run(scenario())
-
-

@@ -1,4 +1,4 @@
-"""Pods, grants and a node's worth of agent for tests: real parts, an API server in memory, a kubelet of a few lines."""
+"""Pods, grants and a whole agent for tests: real parts, an API server in memory, a kubelet of a few lines."""
 
 import asyncio
 import random
@@ -16,6 +16,7 @@ from tessera.agent.app import Settings, assemble, start
 from tessera.agent.grant import VERSION, ContainerGrant, GrantedDevice
 from tessera.agent.layout import GATE_NAME
 from tessera.agent.node import NodeOptions
+from tessera.agent.rounds import Sweeper
 from tessera.core.placement import Charge, Grant, Placement
 from tessera.core.share import Share
 from tessera.core.ticket import Ticket
@@ -24,6 +25,7 @@ from tessera.local.machine import parse_spec, simulated_machine, simulated_uuid
 from tessera.runtime.clock import settle
 from tessera.runtime.kube.memory import MemoryCluster
 from tessera.runtime.kube.port import NODES, PODS
+from tessera.runtime.kubelet.deviceplugin_grpc import DevicePluginStub, RegistrationBase
 from tessera.runtime.native import LIMITER, NATIVE
 from tessera.runtime.serve import Bind
 from tessera.runtime.shell import Shell
@@ -31,16 +33,16 @@ from tessera.wire.kube.allocation import encode_allocation
 from tessera.wire.kube.names import ALLOCATION
 from tessera.wire.kube.objects import KubePod
 from tessera.wire.kubelet import deviceplugin_pb2 as pb
-from tessera.wire.kubelet.deviceplugin_grpc import DevicePluginStub, RegistrationBase
 
 NODE = "n1"
 UUID = "GPU-aaaa"
+MODEL = "NVIDIA A100-SXM4-80GB"
 CONTAINER_ID = "c" * 64
 
 
 def a_grant(uuid: str = UUID, memory: int = 1024, index: int = 0) -> Grant:
     share = Share(MiB(memory), MiB(memory), Milli(100), Milli(500))
-    return Grant(uuid, index, "NVIDIA A100-SXM4-80GB", share)
+    return Grant(uuid, index, MODEL, share)
 
 
 def an_allocation(
@@ -117,7 +119,7 @@ class MiniKubelet(RegistrationBase):
         self._server: Server | None = None
         self._following: list[asyncio.Task[None]] = []
 
-    async def Register(self, stream: Stream[pb.RegisterRequest, pb.Empty]) -> None:
+    async def Register(self, stream: Stream[pb.RegisterRequest, pb.Empty]) -> None:  # noqa: N802 - on the wire
         request = await stream.recv_message()
         assert request is not None
         assert request.version == "v1beta1"
@@ -202,12 +204,9 @@ class Rig:
         return self.directory / "tessera" / "agent"
 
     def make_settings(self) -> Settings:
+        facts: dict[str, Any] = {"library": LIMITER, "gate": NATIVE / GATE_NAME, **self.options}
         options = NodeOptions(
-            cdi_directory=self.directory / "cdi",
-            gate_socket=self.directory / "gate.sock",
-            library=LIMITER,
-            gate=NATIVE / GATE_NAME,
-            **self.options,
+            cdi_directory=self.directory / "cdi", gate_socket=self.directory / "gate.sock", **facts
         )
         return Settings(
             node=NODE,
@@ -258,7 +257,7 @@ class Rig:
         grants: Mapping[str, tuple[Grant, ...]] | None = None,
         annotation: str | None = None,
     ) -> KubePod:
-        """Have a bound pod appear on the node, as the scheduler binds it; by default a share of the first device."""
+        """Have a pod appear that is bound as the scheduler binds; by default with a share of the first device."""
         tickets = {"main": 37} if tickets is None else tickets
         grants = {c: (a_grant(self.uuids[0]),) for c in tickets} if grants is None else grants
         pod = a_pod_object(name, tickets, grants={}, node="")
@@ -269,6 +268,24 @@ class Rig:
         binding = {"metadata": meta, "target": {"kind": "Node", "name": NODE}}
         await self.cluster.create(PODS, binding, dict, namespace="team", name=name, subresource="binding")
         return await self.cluster.get(PODS, name, KubePod, namespace="team")
+
+    def sweeper(self) -> Sweeper:
+        return Sweeper(self.parts.store, self.parts.layout, self.parts.pods, self.parts.node)
+
+    def fault(self, uuid: str, code: int) -> None:
+        """Have a device report a fault."""
+        with Path(f"{self.machine.description}.faults").open("a") as file:
+            file.write(f"{uuid} {code}\n")
+
+    def healthy(self) -> list[bool]:
+        """Of the devices by index, as they are published."""
+        published = self.parts.publisher.published
+        return [device.healthy for device in published.devices] if published else []
+
+    def foreign(self) -> list[str]:
+        """Who else holds the devices by index, as it is published."""
+        published = self.parts.publisher.published
+        return [device.foreign for device in published.devices] if published else []
 
     async def report(self, name: str, *statuses: dict[str, Any], phase: str = "Running") -> None:
         """Say what a kubelet says of a pod's containers."""

@@ -1,7 +1,6 @@
 """An agent process on the harness's real node, and pods that a person bound by hand as our scheduler would."""
 
 import json
-import os
 import sys
 import urllib.error
 import urllib.request
@@ -14,7 +13,6 @@ from cluster.engine.node import PLUGINS, RealNode
 from cluster.engine.plane import ControlPlane
 from cluster.engine.ports import free_port
 from cluster.engine.service import Service, wait_until
-
 from tessera.core.placement import Charge, Grant, Placement
 from tessera.core.share import Share
 from tessera.core.ticket import Ticket
@@ -52,8 +50,9 @@ class AgentProcess:
             "--metrics-bind", f"127.0.0.1:{self.metrics_port}",
             *flags,
         ]  # fmt: skip
-        os.environ["TESSERA_STATE_DIR"] = str(folder / "machines")
-        self.service = Service("agent", command, folder / "agent.log", ready=self.is_ready)
+        environment = {"TESSERA_STATE_DIR": str(folder / "machines")}
+        log = folder / "agent.log"
+        self.service = Service("agent", command, log, ready=self.is_ready, environment=environment)
 
     def is_ready(self) -> bool:
         return self.page("/readyz")[0] == 200
@@ -71,6 +70,10 @@ class AgentProcess:
     def start(self) -> "AgentProcess":
         self.plane.add_service(self.service).start()
         return self
+
+    def registrations(self) -> int:
+        """How often this process was registered with a kubelet."""
+        return sum(line["message"] == "registered" for line in self.log())
 
     def log(self) -> list[dict[str, Any]]:
         """The lines that it logged."""
@@ -114,18 +117,18 @@ def run_share(
     grants: Mapping[str, tuple[Grant, ...]] | None = None,
     container: Mapping[str, Any] | None = None,
     spec: Mapping[str, Any] | None = None,
-    allocation: Mapping[str, Any] | None = None,
+    init: tuple[str, ...] = (),
     node: str = "localhost",
 ) -> str:
     """A pod that asks with tickets, bound with its allocation in one write; its uid."""
     tickets = {"main": 37} if tickets is None else tickets
     grants = {c: (a_grant(UUIDS[0], memory),) for c in tickets} if grants is None else grants
     path = f"/api/v1/namespaces/{namespace}/pods"
-    pod = plane.api.post(path, _pod(name, script, tickets, container or {}, spec or {}))
+    pod = plane.api.post(path, _pod(name, script, tickets, container or {}, spec or {}, init))
     uid: str = pod["metadata"]["uid"]
     charges = {g.uuid: Charge(g.uuid, g.share.memory_request, 100, 1, False) for gs in grants.values() for g in gs}
     placement = Placement(uid, f"{namespace}/{name}", node, grants, tuple(charges.values()))
-    text = encode_allocation(placement, {**tickets, **(allocation or {})})
+    text = encode_allocation(placement, tickets)
     meta = {"name": name, "uid": uid, "annotations": {ALLOCATION: text}}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": {"kind": "Node", "name": node}}
     plane.api.post(f"{path}/{name}/binding", body)
@@ -133,7 +136,12 @@ def run_share(
 
 
 def _pod(
-    name: str, script: str, tickets: Mapping[str, int], container: Mapping[str, Any], spec: Mapping[str, Any]
+    name: str,
+    script: str,
+    tickets: Mapping[str, int],
+    container: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    init: tuple[str, ...],
 ) -> dict[str, Any]:
     def one(title: str, ticket: Ticket) -> dict[str, Any]:
         limits = {ticket.resource: str(ticket.quantity)}
@@ -149,7 +157,8 @@ def _pod(
             "schedulerName": "nobody",
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
-            "containers": [one(title, Ticket(number)) for title, number in tickets.items()],
+            "initContainers": [one(title, Ticket(tickets[title])) for title in init],
+            "containers": [one(title, Ticket(number)) for title, number in tickets.items() if title not in init],
             **spec,
         },
     }
@@ -167,3 +176,14 @@ def events_of(plane: ControlPlane, namespace: str, reason: str = "") -> list[str
     """What events say in a namespace."""
     found = plane.api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
     return [event["note"] for event in found if not reason or event["reason"] == reason]
+
+
+def container_of(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
+    """What the kubelet says of a pod's only container."""
+    (status,) = status_of(plane, namespace, name).get("containerStatuses") or [{}]
+    return dict(status)
+
+
+def is_running(plane: ControlPlane, namespace: str, name: str) -> bool:
+    statuses = status_of(plane, namespace, name).get("containerStatuses") or []
+    return bool(statuses) and all("running" in status.get("state", {}) for status in statuses)

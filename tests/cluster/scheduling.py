@@ -5,17 +5,17 @@ what the API objects say of who holds what.
 import itertools
 import json
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from builders import a_claim, a_share, whole
 from cluster.engine.plane import ControlPlane
 from cluster.engine.ports import free_port
 from cluster.engine.service import Service, wait_until
-
-from builders import a_claim, a_share, whole
 from tessera.core.request import Claim, Constraints, Dialect, Preference, Request
 from tessera.core.ticket import TICKETS, Ticket
 from tessera.scheduler.stock import Settings, configuration
@@ -38,10 +38,12 @@ class Pair:
     stock: Service
     profiles: tuple[str, ...] = (SCHEDULER_NAME,)
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, token: str = "") -> tuple[int, str]:
         """Status and body of one of our own endpoints."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        call = urllib.request.Request(self.metrics + path, headers=headers)  # noqa: S310 - http, and our own
         try:
-            with urllib.request.urlopen(self.metrics + path, timeout=5) as answer:
+            with urllib.request.urlopen(call, timeout=5) as answer:  # noqa: S310 - ditto
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -60,7 +62,7 @@ class Pair:
             self.plane.services.pop(service.name, None)
 
 
-def start_pair(  # noqa: PLR0917 - a test names what it cares for
+def start_pair(
     plane: ControlPlane,
     name: str = "tessera",
     *,
@@ -160,7 +162,7 @@ class Books:
     def overbooked(self, capacity: Mapping[str, int]) -> list[str]:
         """Devices that hold more than they have; ``capacity`` in MiB by uuid."""
         return [
-            uuid
+            f"{uuid}: {self.memory[uuid]} MiB, {self.compute[uuid]} milli, {sorted(self.users[uuid])}"
             for uuid in self.users
             if self.memory[uuid] > capacity[uuid]
             or self.compute[uuid] > 1000

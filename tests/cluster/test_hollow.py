@@ -16,7 +16,7 @@ from cluster.engine.nodes import (
 )
 from cluster.engine.plane import ControlPlane, Options
 
-DEADLINE = 60
+DEADLINE = 120
 
 
 @asynccontextmanager

@@ -45,7 +45,7 @@ def test_an_image_of_one_static_file_runs(control_plane, real_node, namespace, t
 def test_a_running_container_survives_the_kubelet_and_the_runtime(control_plane, real_node, namespace):
     run_pod(control_plane, namespace, "stays", args=["echo started; sleep 1000"])
     await_phase(control_plane, namespace, "stays", "Running")
-    wait_until(lambda: real_node.log_of(namespace, "stays") == "started\n", "it started", 20)
+    wait_until(lambda: real_node.log_of(namespace, "stays") == "started\n", "it started", 120)
     before = container_of(control_plane, namespace, "stays")
     real_node.containerd.restart()
     real_node.kubelet.restart()

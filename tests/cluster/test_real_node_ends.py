@@ -2,6 +2,9 @@
 because a machine has room for one at a time.
 """
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,4 +37,38 @@ def test_a_stopped_node_leaves_nothing_behind(fresh_control_plane, version):
     assert not node.folder.exists()
     assert not listens(PLUGINS / "kubelet.sock")
     assert not namespaces & set(Path("/run/netns").glob("cni-*"))
-    wait_until(lambda: set(Path("/sys/class/net").iterdir()) < interfaces, "its interface is gone", 10)
+    wait_until(lambda: set(Path("/sys/class/net").iterdir()) < interfaces, "its interface is gone", 120)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from cluster.engine.node import RealNode
+from cluster.engine.plane import ControlPlane
+from cluster.engine.pods import await_phase, run_pod
+with ControlPlane(Path(sys.argv[1])) as plane, RealNode(plane) as node:
+    run_pod(plane, "default", "orphan", args=["sleep 1000"])
+    await_phase(plane, "default", "orphan", "Running")
+    print(node.folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(control_plane, tmp_path):
+    """A killed run's containers and shims are nobody's children: they stay until the next node starts."""
+    require_node()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as run:
+        assert run.stdout is not None
+        left = Path(run.stdout.readline().strip())
+        assert left.is_dir()
+        run.kill()
+    orphans = pod_processes()
+    assert orphans
+    assert shims(left)
+    with RealNode(control_plane):
+        assert not orphans & pod_processes()
+        assert not shims(left)
+        assert not left.exists()

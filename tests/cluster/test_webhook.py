@@ -313,3 +313,65 @@ def test_a_spoilt_secret_is_repaired_with_an_event(plane, webhook, space):
 
 def reasons(plane, path):
     return {event["reason"] for event in plane.api.get(path)["items"]}
+
+
+# rights
+
+RULES = [
+    {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": list(CONFIGURATIONS),
+        "resourceNames": ["tessera-webhook"],
+        "verbs": ["get", "patch"],
+    },
+    {"apiGroups": ["tensor-fusion.ai"], "resources": ["workloadprofiles"], "verbs": ["get", "list", "watch"]},
+]
+OWN_RULES = [
+    {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": ["tessera-webhook-tls"],
+        "verbs": ["get", "patch"],
+    },
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+
+
+def grant(plane, account):
+    """Give ``account`` of Tessera's namespace exactly what docs/webhook.md lists."""
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    name = {"name": account}
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}]
+    for kind, rules in (("ClusterRole", RULES), ("Role", OWN_RULES)):
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": account}
+        for obj in (
+            {**rbac, "kind": kind, "metadata": name, "rules": rules},
+            {**rbac, "kind": f"{kind}Binding", "metadata": name, "roleRef": role, "subjects": subjects},
+        ):
+            plane.kubectl("-n", SYSTEM, "apply", "-f", "-", stdin=yaml.safe_dump(obj))
+
+
+def test_the_rights_that_are_documented_suffice_where_an_empty_secret_was_made(plane, webhook, tmp_path, space):
+    plane.kubectl("-n", SYSTEM, "create", "serviceaccount", "webhook")
+    grant(plane, "webhook")
+    secrets = f"/api/v1/namespaces/{SYSTEM}/secrets"
+    events = f"/apis/events.k8s.io/v1/namespaces/{SYSTEM}/events"
+    webhook.service.kill()
+    plane.api.delete(f"{secrets}/tessera-webhook-tls")
+    plane.api.post(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tessera-webhook-tls"}})
+    plane.api.delete(events)
+    confined = Webhook(
+        plane, tmp_path, name="confined", kubeconfig=plane.kubeconfig_for_account(SYSTEM, "webhook")
+    )
+    try:
+        install(plane, confined.url)
+        confined.start()
+        wait_until(lambda: passes(plane, space), "pods to be admitted", 30)
+        assert reasons(plane, events) == set()
+        plane.api.merge(f"{secrets}/tessera-webhook-tls", {"data": {"ca.key": "Z2FyYmFnZQ=="}})
+        wait_until(lambda: reasons(plane, events) == {"CertificateRepaired"}, "the event", 30)
+        assert not [line for line in confined.lines() if line["level"] in ("warning", "error")]
+    finally:
+        confined.service.stop()
+        install(plane, webhook.url)
+        webhook.service.start()

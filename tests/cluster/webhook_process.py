@@ -18,17 +18,22 @@ SYSTEM = "tessera-system"
 
 
 class Webhook:
-    """One replica; several of one port are told apart by their name."""
+    """One replica, as the administrator or as ``kubeconfig`` says; several are told apart by their name."""
 
     def __init__(
-        self, plane: ControlPlane, folder: Path, *flags: str, name: str = "webhook", port: int = 0
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        *flags: str,
+        name: str = "webhook",
+        kubeconfig: Path | None = None,
     ) -> None:
         self.plane = plane
-        self.port = port or free_port()
+        self.port = free_port()
         self.metrics_port = free_port()
         command = [
             sys.executable, "-c", CODE,
-            "--kubeconfig", str(plane.kubeconfig),
+            "--kubeconfig", str(kubeconfig or plane.kubeconfig),
             "--bind", f"127.0.0.1:{self.port}",
             "--metrics-bind", f"127.0.0.1:{self.metrics_port}",
             "--host", "127.0.0.1",

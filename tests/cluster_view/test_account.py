@@ -23,9 +23,14 @@ from tessera.cli.cluster_lines import account_lines
 from tessera.cluster.account import Account, State, account_of
 from tessera.cluster.observe import observe
 from tessera.cluster.subject import seen_pod
-from tessera.core.request import ModelRule
+from tessera.core.placement import Charge, Grant, Placement
+from tessera.core.request import ModelRule, Request
+from tessera.core.share import Share
+from tessera.core.ticket import Ticket
+from tessera.core.units import MiB, Milli
 from tessera.runtime.kube.memory import MemoryCluster
 from tessera.runtime.kube.port import PODS
+from tessera.wire.kube.allocation import encode_allocation
 from tessera.wire.kube.inventory import GPUNodeStatus
 from tessera.wire.kube.names import ALLOCATION
 
@@ -73,10 +78,23 @@ def test_a_placed_pod_tells_its_devices_limits_ticket_and_neighbours() -> None:
     assert (found.state, found.node, container.name, container.ticket) == (State.PLACED, "big", "main", 17)
     assert (device.uuid, device.memory_limit_mib, device.compute_limit_milli) == ("GPU-big-0", 8192, 300)
     assert [n.holding.pod for n in found.beside] == ["m/other"]
+    assert found.could_be_on == ("big", "small")
     text = said(found)
     assert "container main: 1 device with 8,192 MiB and 30% of its compute" in text
     assert "main (ticket 17): device 0 (A100): 8,192 MiB, 30% compute, GPU-big-0" in text
     assert "m/other on device 0: 1,024 MiB, 10% compute" in text
+
+
+def test_a_placed_pod_tells_why_it_is_not_elsewhere() -> None:
+    async def build(client: MemoryCluster) -> None:
+        await place(client, ("n", "it"), (30_720, 300), "big", BIG[:1], 17)
+        await place(client, ("m", "other"), WHOLE, "big", BIG[1:], 18)
+
+    found = account(build)
+    assert found.could_be_on == ("big",), "what it holds itself is not in its way"
+    assert "not on:     node small: 1 device short of memory (asked 30,720 MiB, largest free 15,360 MiB)" in said(
+        found
+    )
 
 
 def test_a_waiting_pod_gets_reasons_holders_and_the_smallest_change() -> None:
@@ -87,7 +105,7 @@ def test_a_waiting_pod_gets_reasons_holders_and_the_smallest_change() -> None:
     found = account(build)
     assert (found.state, found.waiting_helps) == (State.WAITING, True)
     text = said(found)
-    assert "none of 2 nodes has room for it now" in text
+    assert "waits: none of 2 nodes with devices has room for it now" in text
     assert "1 device short of memory (asked 20,480 MiB, largest free 15,360 MiB)" in text
     assert "1 device held exclusively by another pod" in text
     assert "would fit:  lower memory to 15,360 MiB" in text
@@ -134,7 +152,7 @@ def test_scheduling_gates_are_named_before_anything_else() -> None:
         body = pod_body("it", request_of((1024, 100)), 9, schedulingGates=[{"name": "team/quota"}])
         await put_pod(client, "n", body)
 
-    assert "is held by scheduling gates (team/quota)" in said(account(build))
+    assert "waits: scheduling gates hold it (team/quota)" in said(account(build))
 
 
 def test_a_pod_that_never_met_the_webhook_is_told_what_to_do() -> None:
@@ -218,3 +236,49 @@ def test_constraints_stand_under_what_was_asked() -> None:
         "only on models *H100*",
     )
     assert "nodes big, small: 3 devices of a model that is not allowed (A100, T4)" in said(found)
+
+
+def test_a_cluster_without_devices_says_so() -> None:
+    async def look() -> Account:
+        client = MemoryCluster()
+        await put_pod(client, "n", pod_body("it", request_of((1024, 100)), 9))
+        pod, facts = await seen_pod(client, "n", "it")
+        return account_of(await observe(client), pod, facts)
+
+    assert asyncio.run(look()).says == "waits: no node of the cluster reports a device"
+
+
+def test_a_pod_of_several_containers_fits_only_where_all_do_together() -> None:
+    """Each container fits the T4 alone; both do not, and then it is no node that the pod fits on."""
+
+    async def build(client: MemoryCluster) -> None:
+        claims = (*request_of((10_000, 100)).claims, *request_of((10_000, 100), container="side").claims)
+        body = pod_body("it", Request(claims), 4)
+        limits = {Ticket(5).resource: str(Ticket(5).quantity)}
+        body["spec"]["containers"].append(
+            {"name": "side", "image": "x", "resources": {"limits": limits, "requests": limits}}
+        )
+        uid = await put_pod(client, "n", body)
+        share = Share(MiB(10_000), MiB(10_000), Milli(100), Milli(100))
+        grants = {name: (Grant("GPU-big-0", 0, "A100", share),) for name in ("main", "side")}
+        charge = Charge("GPU-big-0", 20_000, 200, 2, exclusive=False)
+        text = encode_allocation(Placement(uid, "n/it", "big", grants, (charge,)), {"main": 4, "side": 5})
+        await bind(client, "n", "it", uid, "big", {ALLOCATION: text})
+
+    found = account(build)
+    assert found.could_be_on == ("big",)
+    assert "not on:     node small: each container fits alone, but not all of them together" in said(found)
+    assert [(c.name, c.ticket) for c in found.containers] == [("main", 4), ("side", 5)]
+
+
+def test_what_a_pod_takes_of_its_node_is_not_in_its_own_way() -> None:
+    async def build(client: MemoryCluster) -> None:
+        tight = devices("tight", T4)
+        room = {"cpu": "8", "memory": "64Gi", "pods": "1"}
+        await put_node(client, "tight", GPUNodeStatus(devices=tight), room=room)
+        body = pod_body("it", request_of((1024, 10)), 4, resources={"cpu": "6"})
+        uid = await put_pod(client, "n", body)
+        text = allocation(uid, "n/it", "tight", (1024, 10), tight, 4)
+        await bind(client, "n", "it", uid, "tight", {ALLOCATION: text})
+
+    assert "tight" in account(build).could_be_on

@@ -188,3 +188,35 @@ def test_the_table_names_the_first_holders_and_the_wide_one_all() -> None:
     wide = list(device_lines(found, wide=True))[1]
     assert "GPU-big-0" in wide
     assert wide.endswith("n/p3 1,024 MiB, 10% compute")
+
+
+def test_a_device_that_its_agent_marks_has_nothing_free_and_is_told_once() -> None:
+    """The pod is seen to use devices without us, and its agent knows which: one holder, one anomaly."""
+
+    async def build(client: MemoryCluster) -> None:
+        await put_node(client, "marked", GPUNodeStatus(devices=devices("marked", T4, foreign="x/old")))
+        body = pod_body("old", resources={"nvidia.com/gpu": "1"}, scheduler="default-scheduler")
+        await bind(client, "x", "old", await put_pod(client, "x", body), "marked")
+
+    found = seen(build)
+    (device,) = found.devices
+    assert (device.memory_free_mib, device.exclusive, device.compute_allocated_milli) == (0, True, 1000)
+    assert [(h.pod, h.how) for h in device.holders] == [("x/old", How.FOREIGN)]
+    assert [a.object for a in found.anomalies] == ["pod x/old"]
+
+
+def test_every_bound_pod_takes_one_place_and_its_cpu_of_its_node() -> None:
+    async def look() -> tuple[int, int]:
+        client = MemoryCluster()
+        await two_nodes(client)
+        await place(client, ("n", "ours"), (1024, 100), "small", SMALL, 1)
+        resources = {"nvidia.com/gpu": "1", "cpu": "2"}
+        body = pod_body("foreign", resources=resources, scheduler="default-scheduler")
+        await bind(client, "x", "foreign", await put_pod(client, "x", body), "small")
+        body = pod_body("web", resources={"cpu": "500m"}, scheduler="default-scheduler")
+        await bind(client, "x", "web", await put_pod(client, "x", body), "small")
+        snapshot = (await observe(client)).snapshot
+        at = snapshot.fleet.node_row["small"]
+        return int(snapshot.usage.pods[at]), int(snapshot.usage.cpu[at])
+
+    assert asyncio.run(look()) == (3, 2500)

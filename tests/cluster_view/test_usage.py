@@ -25,6 +25,8 @@ PAGE = f"""\
 tessera_container_memory_used_bytes{{namespace="n",pod="p",container="main",device="GPU-big-0"}} {512 * MIB}
 tessera_container_memory_peak_bytes{{namespace="n",pod="p",container="main",device="GPU-big-0"}} {768 * MIB + 1}
 tessera_container_refused_total{{namespace="n",pod="p",container="main",device="GPU-big-0"}} 3
+tessera_container_isolation{{namespace="n",pod="p",container="main",state="enforced"}} 1
+tessera_container_isolation{{namespace="m",pod="q",container="main",state="absent"}} 0
 tessera_device_memory_used_bytes{{device="GPU-big-0",index="0",model="A100"}} {2048 * MIB}
 tessera_device_utilization_ratio{{device="GPU-big-0",index="0",model="A100"}} 0.425
 """
@@ -86,8 +88,21 @@ def test_what_an_agent_tells_stands_beside_the_limits() -> None:
 
 def test_what_nobody_tells_is_a_dash_and_never_zero() -> None:
     lines = [click.unstyle(line) for line in top_lines(tops()[0], devices=False)]
-    assert lines[1].split() == ["m", "q", "main", "small", "0", "-", "2Gi", "-", "-", "10%", "-"]
-    assert lines[2].split() == ["n", "p", "main", "big", "0", "512Mi", "1Gi", "50%", "769Mi", "30%", "3"]
+    assert lines[1].split() == ["m", "q", "main", "small", "0", "-", "2Gi", "-", "-", "10%", "-", "-"]
+    assert lines[2].split() == [
+        "n",
+        "p",
+        "main",
+        "big",
+        "0",
+        "512Mi",
+        "1Gi",
+        "50%",
+        "769Mi",
+        "30%",
+        "3",
+        "enforced",
+    ]
     assert lines[-1] == "not known: node small: no agent runs on it"
 
 
@@ -124,3 +139,17 @@ def test_one_namespace_shows_its_own_pods_only() -> None:
         return top_pods(await observe(client), await used_now(client, "tessera-system"), "n")
 
     assert [row.pod for row in asyncio.run(look()).pods] == ["p"]
+
+
+def test_one_agent_that_may_not_be_asked_leaves_the_others() -> None:
+    async def look() -> Top:
+        client = Proxied()
+        await put_node(client, "big", GPUNodeStatus(devices=BIG))
+        await put_node(client, "small", GPUNodeStatus(devices=SMALL))
+        await agent(client, "big", PAGE)
+        await agent(client, "small", ApiError(403, "Forbidden", "no"))
+        return top_devices(await observe(client), await used_now(client, "tessera-system"))
+
+    found = asyncio.run(look())
+    assert [row.memory_used_mib for row in found.devices] == [2048, None, None]
+    assert [silence.node for silence in found.silent] == ["small"]

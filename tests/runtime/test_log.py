@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tessera.runtime.log import REDACTED, configure, logger, scrub
+from tessera.runtime.log import REDACTED, _Direct, configure, logger, scrub
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,9 @@ def logging_as_it_was() -> Iterator[None]:
     tessera = logging.getLogger("tessera")
     kept = (root.handlers[:], root.level, tessera.level, logging.logThreads, logging.logProcesses)
     flags = (logging.logMultiprocessing, logging._srcfile)
+    direct = _Direct.current
     yield
+    _Direct.current = direct
     root.handlers[:], level, own, logging.logThreads, logging.logProcesses = kept
     root.setLevel(level)
     tessera.setLevel(own)
@@ -124,3 +126,28 @@ def test_a_readable_line_stays_one_line() -> None:
     assert out.getvalue().count("\n") == 1
     assert "x: m" in out.getvalue()
     assert "pod=team/a" in out.getvalue()
+
+
+def test_who_else_listens_hears_every_line(caplog: pytest.LogCaptureFixture) -> None:
+    out = lines()
+    logging.getLogger().addHandler(caplog.handler)
+    logger("x").info("heard", pod="team/a")
+    assert [record.getMessage() for record in caplog.records] == ["heard"]
+    assert json.loads(out.getvalue())["pod"] == "team/a"
+
+
+def test_both_roads_write_the_same_line() -> None:
+    out = lines()
+    fields: dict[str, object] = {"pod": "team/a", "token": "hunter2", "level": "y", "items": [1, None]}
+    logger("x").info("m", **fields)
+    logging.getLogger().addHandler(logging.NullHandler())
+    logger("x").info("m", **fields)
+    short, long = (json.loads(line) for line in out.getvalue().splitlines())
+    assert {**short, "time": 0} == {**long, "time": 0}
+
+
+def test_a_stream_that_was_closed_costs_the_line_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    out = lines()
+    out.close()
+    logger("x").info("m")
+    assert "I/O operation on closed file" in capsys.readouterr().err

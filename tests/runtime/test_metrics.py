@@ -36,6 +36,7 @@ def test_a_row_that_is_gone_is_gone_from_the_next_scrape() -> None:
     assert series(metrics) == {'tessera_used_bytes{device="a"}': "1.5", 'tessera_used_bytes{device="b"}': "2"}
     del rows["b"]
     assert series(metrics) == {'tessera_used_bytes{device="a"}': "1.5"}
+    assert len(metrics._sources[0]._known) == 1, "nor is its text kept"
 
 
 def test_what_is_not_known_is_absent_and_says_why() -> None:

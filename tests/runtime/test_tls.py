@@ -80,6 +80,7 @@ def test_an_authority_is_announced_then_promoted_and_its_predecessor_forgotten_w
     assert planned(announced, NOW + 630, settled=30.0) == Promote()
     promoted = carry_out(Promote(), announced, NAMES, LIVES, NOW + 630)
     assert promoted.authority == announced.following
+    assert isinstance(planned(promoted, NOW + 630), Wait), "its first leaf is signed already"
     assert promoted.previous == _certificate(old)
     assert same_bundle(promoted.bundle(), announced.bundle())
     renewed = with_leaf(promoted, NOW + 829)

@@ -162,6 +162,17 @@ def test_a_secret_that_somebody_spoilt_is_repaired(part, text):
     asyncio.run(scenario())
 
 
+def test_a_secret_that_was_made_empty_is_filled_without_a_word():
+    async def scenario():
+        world = await World().install()
+        await world.cluster.create(SECRETS, {"metadata": {"name": "tls"}}, dict, namespace="tessera-system")
+        await world.replica().attend()
+        await world.assert_trusted()
+        assert world.repaired == []
+
+    asyncio.run(scenario())
+
+
 def test_a_secret_of_somebody_else_is_taken_over_and_told():
     async def scenario():
         world = await World().install()

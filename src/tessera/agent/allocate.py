@@ -92,7 +92,7 @@ class Allocator:
         raise AllocateError(f"tessera: {message}")
 
     async def _choice(self, ticket: Ticket) -> Choice:
-        """By what we know where that is a container that waits for its first answer, else by the API server's word."""
+        """By what we know where that is a container that was never answered, else by the API server's word."""
         deadline = self._clock.monotonic() + PATIENCE_SECONDS
         while True:
             choice = self._choose(self._pods.known(), ticket)

@@ -78,7 +78,7 @@ def preload_text(digest: str) -> str:
 def has_cdi(runtime: str) -> bool | None:
     """Whether a container runtime, as a node's status names it, can inject CDI devices; ``None``: nobody knows.
 
-    Source: containerd 1.7 release notes (CDI devices of the CRI; earlier versions skip them in silence), CRI-O 1.23.
+    Source: containerd 1.7 release notes (CDI devices of the CRI; earlier versions skip them), CRI-O 1.23.
     """
     name, _, version = runtime.partition("://")
     numbers = [int(part) for part in version.lstrip("v").split("-")[0].split(".")[:2] if part.isdigit()]

@@ -1,7 +1,7 @@
 """The agent's wiring: what runs, in which order it starts, what happens when a part of it dies.
 
-The gate answers before anything else is up: it needs the disk alone. Ticket devices are advertised once the pods of
-the node are known, so that the kubelet never asks somebody who cannot know.
+The gate answers before anything else is up: it needs the disk alone. Ticket devices are advertised once the pods
+of the node are known, so that the kubelet never asks somebody who cannot know.
 """
 
 import random
@@ -17,16 +17,16 @@ from tessera.agent.answer import Answer
 from tessera.agent.cdi import remove_spec
 from tessera.agent.figures import declare_containers, declare_devices, gate_histogram
 from tessera.agent.foreign import PodResources
-from tessera.agent.gate import Gatekeeper, serve_gate
+from tessera.agent.gate import Gatekeeper, bundles_below, serve_gate
 from tessera.agent.grant import ContainerGrant
 from tessera.agent.health import QUIET_SECONDS, FaultBook
 from tessera.agent.layout import LIBRARY_NAME, PLUGIN_DIRECTORY, POD_RESOURCES, STATE, Layout
 from tessera.agent.machine import Machine
 from tessera.agent.node import NodeOptions, NodeState
-from tessera.agent.payload import LibraryChecks
+from tessera.agent.payload import LibraryChecks, install_simulator
 from tessera.agent.plugin import PluginServers, Readiness, ticket_plugins
 from tessera.agent.pods import NodePods, on_node
-from tessera.agent.publish import NODE_LABEL, NodeObject, Publisher
+from tessera.agent.publish import NODE_LABEL, NodeObject, Published, Publisher
 from tessera.agent.rounds import (
     DEVICES_SECONDS,
     FAULTS_SECONDS,
@@ -78,6 +78,8 @@ class Settings:
     forget_faults: bool = False
     faults: Sequence[FaultCode] = XIDS
     quiet: float = QUIET_SECONDS
+    root: Path = Path("/")
+    """Where the node's own root directory is seen."""
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class Parts:
     pods: NodePods
     recorder: Recorder
     publisher: Publisher
+    watch: Informer[Published, Published]
     gatekeeper: Gatekeeper
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -103,7 +106,8 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
     clock, chance = shell.clock, random.Random()  # noqa: S311 - spreads writes, guards nothing
     settings.state.mkdir(parents=True, exist_ok=True)
     layout = Layout(settings.state.resolve())
-    store, machine = ShareStore(layout), Machine(settings.description)
+    store = ShareStore(layout)
+    machine = Machine(settings.description, lambda: install_simulator(layout), settings.root)
     book = FaultBook(settings.faults, UNKNOWN, settings.quiet)
     node = NodeState(machine, layout, book, settings.options, clock)
     informer: Informer[KubePod, KubePod] = Informer(
@@ -112,12 +116,22 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
     pods = NodePods(client, informer, settings.node)
     publisher = Publisher(client, settings.node, node.status, clock, chance)
     node.changed = publisher.wake
+    watch: Informer[Published, Published] = Informer(
+        client, GPU_NODES, Published, Select(fields=f"metadata.name={settings.node}"), clock=clock, rng=chance
+    )
+    watch.handlers.append(publisher.noticed)
     libraries = LibraryChecks(layout)
     gatekeeper = Gatekeeper(
-        store, lambda grant: _expected(grant, layout, node, libraries), pods.allocated, node.known_nodes
+        store,
+        bundles_below(settings.root),
+        lambda grant: _expected(grant, layout, node, libraries),
+        pods.allocated,
+        node.known_nodes,
     )
     recorder = Recorder(client, COMPONENT, settings.node, clock=clock, chance=chance)
-    return Parts(settings, client, layout, store, machine, node, informer, pods, recorder, publisher, gatekeeper)
+    return Parts(
+        settings, client, layout, store, machine, node, informer, pods, recorder, publisher, watch, gatekeeper
+    )
 
 
 def _expected(
@@ -155,6 +169,7 @@ async def start(parts: Parts, shell: Shell) -> None:
     shell.supervise("devices", lambda: repeat(node.look, DEVICES_SECONDS, clock), Fate.RESTART)
     shell.supervise("runtime", lambda: _follow_node(parts, shell), Fate.RESTART)
     shell.supervise("publish", parts.publisher.run, Fate.RESTART)
+    shell.supervise("published", parts.watch.run, Fate.RESTART)
     outcomes, servers, readiness = _plugins(parts, shell)
     shell.on_end("plugins", servers.close)  # after the task that would serve them anew has ended
     shell.supervise("plugins", lambda: _serve_plugins(parts, servers, readiness), Fate.RESTART)
@@ -174,7 +189,7 @@ def _closing(close: Callable[[], None]) -> Callable[[], Awaitable[None]]:
 
 
 async def _follow_node(parts: Parts, shell: Shell) -> None:
-    """The node's own object, for its container runtime; looked at again now and then, and soon where it is away."""
+    """The node's own object, for its container runtime; looked at now and then, soon where it is away."""
     while True:
         pause = 600.0
         try:

@@ -1,4 +1,4 @@
-"""Which container the kubelet is allocating for: the one that asks for this ticket, and only if it is the only one.
+"""Which container the kubelet is allocating for: the one that asks for this ticket, if it is the only one.
 
 Whom the kubelet may mean stands in the pods' specs: it asks for what they ask. Whether that container may have
 anything stands in its pod's allocation. Containers that wait for their first allocation go before those that have

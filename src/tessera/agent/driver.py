@@ -13,7 +13,7 @@ from typing import Final
 from tessera.agent.answer import AnswerMount, Plain
 from tessera.agent.layout import INNER_DRIVER, INNER_MACHINE
 from tessera.core.device import Device
-from tessera.runtime.native import SIMULATED, SIMULATED_CUDA, SIMULATED_NVML
+from tessera.runtime.native import SIMULATED_CUDA, SIMULATED_NVML
 from tessera.runtime.nvml import MACHINE_VARIABLE
 from tessera.vendors.spec import NodeNames
 
@@ -27,6 +27,7 @@ LIBRARY_DIRECTORIES: Final = (
     "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
 )
 """Where drivers are installed: Debian and Ubuntu, Red Hat, a container of NVIDIA's operator, GKE."""
+_MOST_LINKS: Final = 16
 INNER_DIRECTORIES: Final = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 """Directories that the dynamic loaders of the usual images search without being told."""
 
@@ -63,10 +64,10 @@ class DriverFiles:
         return frozenset(node for device in self.devices for node in device.nodes)
 
 
-def simulated_files(devices: Iterable[Device], description: Path) -> DriverFiles:
-    """A simulated machine: its libraries and the directory of its description, where its state lies too."""
+def simulated_files(devices: Iterable[Device], description: Path, libraries: Path) -> DriverFiles:
+    """A simulated machine: its ``libraries`` and the directory of its description, where its state lies too."""
     mounts = (
-        *(AnswerMount(str(SIMULATED / lib.name), f"{INNER_DRIVER}/{lib.name}") for lib in _SIMULATED_LIBRARIES),
+        *(AnswerMount(str(libraries / lib.name), f"{INNER_DRIVER}/{lib.name}") for lib in SIMULATED_LIBRARIES),
         AnswerMount(str(description.parent), INNER_MACHINE, read_only=False),
     )
     environment = (
@@ -76,13 +77,16 @@ def simulated_files(devices: Iterable[Device], description: Path) -> DriverFiles
     return DriverFiles(tuple(DriverNode(d.uuid, d.index, ()) for d in devices), (), mounts, environment)
 
 
-_SIMULATED_LIBRARIES: Final = (SIMULATED_CUDA, SIMULATED_NVML)
+SIMULATED_LIBRARIES: Final = (SIMULATED_CUDA, SIMULATED_NVML)
 
 
 def real_files(
     devices: Sequence[tuple[Device, int | None]], names: NodeNames, visible_env: str, root: Path = Path("/")
 ) -> DriverFiles:
-    """A real driver: device nodes by ``(device, minor number)`` and libraries, as far as they are there."""
+    """A real driver: device nodes by ``(device, minor number)`` and libraries, as far as they are there.
+
+    ``root`` is where we see the node's own root directory; the paths that come out are the node's.
+    """
     nodes = tuple(
         DriverNode(device.uuid, device.index, _present([names.device_node.format(minor=minor)], root))
         for device, minor in devices
@@ -97,14 +101,14 @@ def real_files(
 
 
 def _present(paths: Iterable[str], root: Path) -> tuple[str, ...]:
-    """Those that are device nodes on this machine (any file where ``root`` is not the machine's own)."""
+    """Those that are device nodes on this machine."""
     found = []
     for path in paths:
         try:
             mode = os.stat(root / path.lstrip("/")).st_mode  # noqa: PTH116 - mode only
         except OSError:
             continue
-        if stat.S_ISCHR(mode) or root != Path("/"):
+        if stat.S_ISCHR(mode):
             found.append(path)
     return tuple(found)
 
@@ -113,8 +117,17 @@ def _library_mounts(sonames: Iterable[str], root: Path) -> Iterable[AnswerMount]
     """Each library from the first directory that has it, into every directory where a loader may look."""
     for soname in sonames:
         for directory in LIBRARY_DIRECTORIES:
-            source = root / directory.lstrip("/") / soname
-            if source.exists():
-                real = str(source.resolve())
+            real = real_path(f"{directory}/{soname}", root)
+            if real is not None:
                 yield from (AnswerMount(real, f"{inside}/{soname}") for inside in INNER_DIRECTORIES)
                 break
+
+
+def real_path(path: str, root: Path) -> str | None:
+    """The node's file behind a path of the node, links followed as the node would; ``None`` where there is none."""
+    for _ in range(_MOST_LINKS):
+        seen = root / path.lstrip("/")
+        if not seen.is_symlink():
+            return path if seen.is_file() else None
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(seen)))  # noqa: PTH115, PTH118, PTH120
+    return None

@@ -19,7 +19,7 @@ Rows = Iterator[tuple[Sequence[str], Value]]
 
 
 def declare_containers(metrics: Metrics, store: ShareStore, isolation: Callable[[StoredShare], str]) -> None:
-    """A row for each device of each container; ``isolation`` says whether its limits hold, empty before it starts."""
+    """A row for each device of each container; ``isolation`` says whether limits hold, empty before it starts."""
 
     def rows(value: Callable[[RegionDevice], Value]) -> Callable[[], Rows]:
         return lambda: _container_rows(store, value)

@@ -20,8 +20,8 @@ from grpclib.server import Stream
 
 from tessera.core.errors import UnavailableError
 from tessera.core.ticket import PREFIX
+from tessera.runtime.kubelet.podresources_grpc import PodResourcesListerBase, PodResourcesListerStub
 from tessera.wire.kubelet import podresources_pb2 as pb
-from tessera.wire.kubelet.podresources_grpc import PodResourcesListerBase, PodResourcesListerStub
 
 _REPLICA: Final = re.compile(r"(::\d+|-\d+)$")
 

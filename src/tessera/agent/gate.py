@@ -16,6 +16,7 @@ from tessera.agent.store import ShareStore, StoredShare, read_region
 from tessera.agent.verdict import Expected, Observed, refusal_of
 from tessera.core.errors import UnavailableError
 from tessera.runtime.log import logger
+from tessera.runtime.proc import PROC
 from tessera.wire.kubelet.oci import Identity, OciState, decode_config, decode_state, identity_of
 
 GREETING: Final = b"tessera-gate 1 "
@@ -26,9 +27,30 @@ _CONFIG: Final = "config.json"
 _log: Final = logger("agent.gate")
 
 Expecting = Callable[[ContainerGrant], tuple[Expected, str]]
-"""What a container with a grant must see, and what is wrong with the limiter that it would get (empty: nothing)."""
+"""What a container with a grant must see, and what is wrong with the limiter that it would get, if anything."""
 Allocated = Callable[[str, str], Mapping[str, int] | None]
 """What a pod's allocation gives a container (uid, name) where we know the pod: uuid to memory limit in MiB."""
+
+
+Bundles = Callable[[OciState], bytes]
+"""A container's ``config.json``. Raises ``OSError``."""
+
+
+def bundles_below(root: Path) -> Bundles:
+    """Bundles of a node whose root directory we see at ``root``, or else through the process that is to start.
+
+    That process has the node's root until its container's is put in its place, which comes after the gate.
+    Source: OCI runtime specification 1.2, "Lifecycle": createRuntime hooks come before ``pivot_root``.
+    """
+
+    def read(state: OciState) -> bytes:
+        inside = Path(state.bundle.lstrip("/")) / _CONFIG
+        try:
+            return (root / inside).read_bytes()
+        except FileNotFoundError:
+            return (PROC / str(state.pid) / "root" / inside).read_bytes()
+
+    return read
 
 
 class Gatekeeper:
@@ -37,10 +59,12 @@ class Gatekeeper:
     def __init__(
         self,
         store: ShareStore,
+        bundles: Bundles,
         expecting: Expecting,
         allocated: Allocated,
         device_nodes: Callable[[], frozenset[str]],
     ) -> None:
+        self._bundles = bundles
         self._store, self._expecting, self._allocated, self._device_nodes = (
             store,
             expecting,
@@ -70,7 +94,7 @@ class Gatekeeper:
         if who is None:
             return f"tessera: container {state.id} is not started: its runtime does not say which pod it is of"
         try:
-            config = decode_config((Path(state.bundle) / _CONFIG).read_bytes())
+            config = decode_config(self._bundles(state))
             share = self._store.find(who.uid, who.container)
         except (OSError, ValueError) as error:
             return f"tessera: container {who.container} of pod {who.key} is not started: {state.bundle} {error}"

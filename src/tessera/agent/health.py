@@ -105,7 +105,7 @@ def encode_fatal(boot: str, faults: Sequence[tuple[str, int]]) -> bytes:
 
 
 def decode_fatal(data: bytes, boot: str) -> tuple[tuple[str, int], ...]:
-    """What an earlier agent of this boot left; nothing after a restart of the machine, or where it is unreadable."""
+    """What an earlier agent of this boot left; nothing after a restart of the machine or of what is unreadable."""
     try:
         saved = msgspec.json.decode(data, type=_Saved)
     except msgspec.MsgspecError:

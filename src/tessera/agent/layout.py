@@ -8,6 +8,9 @@
     <state>/faults.json                                   device faults that outlive an agent
     <state>/../lib/<hash>/{libtessera.so,ld.so.preload}   the limiter, one directory a version, never replaced
     <state>/../bin/<hash>/tessera-gate                    the gate program, the same way
+    <state>/../sim-driver/<hash>/                         the simulated driver, where the machine is a simulated one
+
+The agent sees all of these under the node's own paths: they go into mounts of other containers.
 """
 
 from dataclasses import dataclass
@@ -57,6 +60,11 @@ class Layout:
     def programs(self) -> Path:
         """One directory a version of the gate."""
         return self.state.parent / "bin"
+
+    @property
+    def simulators(self) -> Path:
+        """One directory a version of the simulated driver."""
+        return self.state.parent / "sim-driver"
 
     @property
     def faults(self) -> Path:

@@ -3,7 +3,7 @@
 A driver that is missing is no failure of the agent: the node has no devices until it comes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +47,15 @@ class Found:
 
 
 class Machine:
-    """See the module. ``description`` is that of a simulated machine. Close it when done."""
+    """See the module. Close it when done.
 
-    def __init__(self, description: Path | None) -> None:
+    ``description`` is that of a simulated machine, whose driver's libraries lie in ``simulator``; ``root`` is where
+    we see the node's own root directory.
+    """
+
+    def __init__(self, description: Path | None, simulator: Callable[[], Path], root: Path = Path("/")) -> None:
         self.description = description
+        self._simulator, self._root = simulator, root
         self._stack = ExitStack()
         self._nvml: Nvml | None = None
         self._faults: FaultSource | None = None
@@ -80,11 +85,12 @@ class Machine:
     def _files(self, nvml: Nvml, inventory: Inventory) -> DriverFiles:
         devices = inventory.devices
         if self.description is not None:
-            return simulated_files(devices, self.description)
+            return simulated_files(devices, self.description, self._simulator())
         if not devices:
             return DriverFiles(())
         spec = vendor_of(devices[0])
-        return real_files([(d, nvml.minor(d.uuid)) for d in devices], spec.node, spec.visible_devices_env)
+        minors = [(device, nvml.minor(device.uuid)) for device in devices]
+        return real_files(minors, spec.node, spec.visible_devices_env, self._root)
 
     def reading(self, uuid: str) -> Reading:
         """What a device reports now; nothing where the driver is away."""

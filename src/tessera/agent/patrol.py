@@ -137,4 +137,5 @@ def escape_message(escape: Escape, command: str, *, stopped: bool) -> str:
     held = "" if escape.used_bytes is None else f" ({render_mib(escape.used_bytes // BYTES_PER_MIB)})"
     where = f" of container {escape.container}" if escape.container else ""
     done = "was stopped: it used" if stopped else "uses"
-    return f"isolation absent: process {escape.pid} ({command}){where} {done} {escape.uuid}{held} {_WHY[escape.breach]}"
+    who = f"process {escape.pid} ({command}){where}"
+    return f"isolation absent: {who} {done} {escape.uuid}{held} {_WHY[escape.breach]}"

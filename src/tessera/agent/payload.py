@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from tessera.agent.answer import preload_text
+from tessera.agent.cgroups import placement_of
+from tessera.agent.driver import SIMULATED_LIBRARIES
 from tessera.agent.layout import GATE_NAME, LIBRARY_NAME, Layout
 from tessera.agent.store import write_whole
 from tessera.core.errors import UnavailableError
@@ -37,7 +39,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What was installed: the limiter's digest, and host paths. ``library_is`` tells whether it still is that file."""
+    """What was installed: the limiter's digest, and host paths. ``library_is`` tells the file from others."""
 
     digest: str
     library: Path
@@ -59,6 +61,17 @@ def install(layout: Layout, library: Path, gate: Path) -> Payload:
         write_whole(preload, text)
         preload.chmod(0o644)
     return Payload(digest, inside, preload, program, identity(inside))
+
+
+def install_simulator(layout: Layout) -> Path:
+    """The simulated driver on the node, for containers of a simulated machine; where it lies."""
+    digest = hashlib.sha256(b"".join(require_library(path).read_bytes() for path in SIMULATED_LIBRARIES))
+    folder = layout.simulators / digest.hexdigest()[:_DIGEST_LENGTH]
+    for path in SIMULATED_LIBRARIES:
+        if not (folder / path.name).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / path.name, path.read_bytes())
+    return folder
 
 
 def _installed(source: Path, folder: Path, name: str, mode: int) -> tuple[str, Path]:
@@ -103,7 +116,7 @@ def sweep_versions(layout: Layout, wanted: Iterable[str], is_mapped: Callable[[P
 
 
 def is_mapped(path: Path) -> bool:
-    """Whether any process has this very file mapped; true as well where we may not look."""
+    """Whether any process has this very file mapped; true as well where we may not look into one of a pod."""
     try:
         found = path.stat()
     except OSError:
@@ -113,7 +126,9 @@ def is_mapped(path: Path) -> bool:
         try:
             maps = (PROC / str(pid) / "maps").read_bytes()
         except PermissionError:
-            return True
+            if placement_of(pid) is not None:
+                return True
+            continue
         except OSError:
             continue
         if mark in maps:
@@ -122,7 +137,7 @@ def is_mapped(path: Path) -> bool:
 
 
 class LibraryChecks:
-    """Whether installed limiters still are what their names say: read once, looked at without reading after that."""
+    """Whether installed limiters still are what their names say: read once, then only looked at."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

@@ -4,8 +4,8 @@ A kubelet that starts removes every socket beside its own and forgets all plugin
 own are looked at once a second: where one is gone or the kubelet's is another than before, ours are made anew and
 registered again. Running containers are not touched by any of it.
 
-Source: k8s.io/kubernetes v1.37 pkg/kubelet/cm/devicemanager/plugin/v1beta1 (server.go removes the sockets at start;
-client.go dials the endpoint when it is registered).
+Source: k8s.io/kubernetes v1.37 pkg/kubelet/cm/devicemanager/plugin/v1beta1 (server.go removes the sockets at
+start; client.go dials the endpoint when it is registered).
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from tessera.agent.allocate import Allocate, AllocateError
 from tessera.agent.answer import Answer
 from tessera.core.ticket import DEVICES_PER_KEY, RESOURCES
 from tessera.runtime.clock import Clock
+from tessera.runtime.kubelet.deviceplugin_grpc import DevicePluginBase, RegistrationStub
 from tessera.runtime.log import logger
 from tessera.wire.kubelet import deviceplugin_pb2 as pb
-from tessera.wire.kubelet.deviceplugin_grpc import DevicePluginBase, RegistrationStub
 
 if TYPE_CHECKING:
     from grpclib._typing import IServable

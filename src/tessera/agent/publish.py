@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tessera.agent.inventory import gpu_statuses
-from tessera.core.errors import TesseraError
+from tessera.core.errors import TesseraError, UnavailableError
 from tessera.runtime.clock import Clock
 from tessera.runtime.kube.port import GPU_NODES, GPUS, NODES, ApiError, Kind, KubeClient, PatchType, Select
 from tessera.runtime.log import logger
@@ -28,6 +28,8 @@ LONGEST_PAUSE: Final = 30.0
 RESYNC_SECONDS: Final = 600.0
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
+_FORBIDDEN: Final = 403
+_ROUNDS: Final = 8
 
 _log: Final = logger("agent.publish")
 _T = TypeVar("_T")
@@ -142,6 +144,11 @@ class Publisher:
         """Look again."""
         self._woken.set()
 
+    def noticed(self, _: Published | None, new: Published | None) -> None:
+        """Look again where our node's object was changed by somebody else, or taken away."""
+        if new is None or _read(new.status, GPUNodeStatus) != self._wanted():
+            self.wake()
+
     async def run(self) -> None:
         """Publish whenever something changed, and look now and then; until cancelled."""
         pause = FIRST_PAUSE
@@ -167,8 +174,12 @@ class Publisher:
             waking.cancel()
 
     async def publish(self) -> None:
-        """Bring the objects to what is true now. Raises :class:`ApiError` or :class:`ConnectionLostError`."""
-        while True:
+        """Bring the objects to what is true now.
+
+        Raises :class:`ApiError` or :class:`ConnectionLostError`, or :class:`UnavailableError` where others write
+        the same objects all the time, or one of them may not be written.
+        """
+        for _ in range(_ROUNDS):
             status = self._wanted()
             if status is None:
                 return
@@ -179,6 +190,10 @@ class Publisher:
             self.published = None
             for step in steps:
                 await self._act(step)
+        raise UnavailableError(
+            f"GPUNode {self._node} and its GPUs are not what was written",
+            "see who else writes them, or forbids it",
+        )
 
     async def _observed(self) -> Published | None:
         return await _or_none(self._client.get(GPU_NODES, self._node, Published))
@@ -216,8 +231,15 @@ class Publisher:
         except ApiError as error:
             if error.code != _CONFLICT or step.kind is GPU_NODES:
                 raise
-            # A device that came from another node: its object becomes ours.
-            await self._client.patch(step.kind, step.name, {"metadata": meta}, Published, type_=PatchType.MERGE)
+            # A device that came from another node: its object becomes ours, as soon as that may be.
+            try:
+                await self._client.patch(
+                    step.kind, step.name, {"metadata": meta}, Published, type_=PatchType.MERGE
+                )
+            except ApiError as denied:
+                if denied.code != _FORBIDDEN:
+                    raise
+                _log.warning("not ours yet", kind=step.kind.kind, name=step.name, error=str(denied))
 
 
 def _body(kind: Kind, metadata: dict[str, Any]) -> dict[str, Any]:

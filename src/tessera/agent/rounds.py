@@ -92,7 +92,7 @@ class Patrol:
         return Roster(held, {share.grant.uid: share.grant.key for share in shares})
 
     def _container_id(self, share: StoredShare) -> str:
-        """The container that may use the share: the one that passed the gate; without a gate, the kubelet's word."""
+        """The container that may use the share: which passed the gate; without a gate, by the kubelet's word."""
         if self._node.tier.gate:
             return share.gated
         pod = self._pods.by_uid(share.grant.uid)
@@ -150,8 +150,8 @@ class Patrol:
         if pod is None:
             return
         note = (
-            f"isolation absent: container {container} runs and never passed the gate, so that its devices and limits "
-            "were not checked; see that the container runtime has CDI enabled, and delete the pod"
+            f"isolation absent: container {container} runs and never passed the gate, so that its devices and "
+            "limits were not checked; see that the container runtime has CDI enabled, and delete the pod"
         )
         _log.warning("ungated", pod=pod.metadata.key, container=container)
         self._recorder.record(subject_of(pod), EventKind.WARNING, "IsolationAbsent", note)

@@ -1,7 +1,7 @@
 """The shares of this node on disk: written whole or not at all, kept across restarts of everything.
 
-The disk is what the gate, the sweeper and the next agent believe. A region is never replaced under a container: the
-same share is found again and left as it is, and between two lives of a container it is only emptied.
+The disk is what the gate, the sweeper and the next agent believe. A region is never replaced under a container:
+the same share is found again and left as it is, and between two lives of a container it is only emptied.
 """
 
 import mmap
@@ -46,7 +46,7 @@ class ShareStore:
         return (self._layout.share(uid, container) / _RECORD).exists()
 
     def find(self, uid: str, container: str) -> StoredShare | None:
-        """A container's share; ``None`` where it has none. Raises ``ValueError`` for a record that cannot be read."""
+        """A container's share, if it has one. Raises ``ValueError`` for a record that cannot be read."""
         directory = self._layout.share(uid, container)
         data = _read(directory / _RECORD)
         if data is None:
@@ -87,6 +87,7 @@ class ShareStore:
             what = f"{grant.title} is given another share than its running processes hold"
             raise UnavailableError(what, "delete the pod, so that it starts anew")
         try:
+            self._layout.containers.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.mkdir(parents=True, exist_ok=True)
             create_region(region, f"{grant.uid}/{grant.container}"[:_SHARE_ID_LENGTH], limits_of(grant))
             region.chmod(0o666)  # processes of any user in the container write what they use

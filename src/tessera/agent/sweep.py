@@ -14,7 +14,7 @@ YOUNG_SECONDS: Final = 60.0
 
 
 def candidates(directories: Mapping[str, float], pods: Iterable[KubePod], now: float) -> tuple[str, ...]:
-    """Uids whose shares may be over, by what the API server says; ``directories`` are uids with their last change."""
+    """Uids whose shares may be over, by the API server's word; ``directories`` are uids with their last change."""
     lasting = {pod.metadata.uid for pod in pods if not pod.finished}
     return tuple(
         sorted(

@@ -34,7 +34,7 @@ class Observed:
     """What else is known at that moment.
 
     ``region`` is what the region file holds, or what is wrong with it; ``library`` what is wrong with the limiter;
-    ``allocated`` what the pod's allocation gives the container where the pod is known (uuid to memory limit in MiB);
+    ``allocated`` what the pod's allocation gives the container where the pod is known (uuid to MiB of its limit);
     ``owners`` are the regions of all shares by path, to name whose it is; ``device_nodes`` all devices' nodes.
     """
 

@@ -35,6 +35,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--simulate", metavar="MACHINE", help="Devices that are not there: 2xA100-SXM4-80GB, or a description file."
 )
 @click.option("--state-dir", type=_PATH, default=STATE, show_default=True, help="Where shares are kept.")
+@click.option("--host-root", type=_PATH, default="/", show_default=True, help="Where the node's root is seen.")
 @click.option("--cdi-dir", type=_PATH, default=CDI_DIRECTORY, show_default=True, help="Where the CDI spec goes.")
 @click.option(
     "--cdi",
@@ -88,6 +89,7 @@ def command(  # noqa: PLR0913 -- one argument an option
     node: str | None,
     simulate: str | None,
     state_dir: Path,
+    host_root: Path,
     cdi_dir: Path,
     cdi: str,
     without_cdi: str,
@@ -131,6 +133,7 @@ def command(  # noqa: PLR0913 -- one argument an option
         kill=escapes == "kill",
         forget_faults=clear_faults,
         faults=_faults(xid_policy),
+        root=host_root,
     )
     return run(partial(agent, settings=settings, config=config), name="agent")
 

@@ -22,6 +22,7 @@ _WIDE: Final = ("UUID", "VENDOR", "NUMA", "ISOLATION")
 _DEVICES_RIGHT: Final = (1, 3, 4, 5, 6, 7)
 _PODS: Final = (
     "NAMESPACE", "POD", "CONTAINER", "NODE", "DEVICE", "USED", "LIMIT", "OF LIMIT", "PEAK", "COMPUTE", "REFUSED",
+    "LIMITS",
 )  # fmt: skip
 _PODS_RIGHT: Final = (4, 5, 6, 7, 8, 9, 10)
 _USES: Final = (
@@ -116,6 +117,9 @@ def account_lines(account: Account, *, wide: bool = False) -> Iterator[str]:
     for container in account.containers:
         yield from _container_lines(container)
     yield from _some("beside it", list(map(_neighbour, account.beside)), _HOLDERS_SHOWN, wide=wide)
+    if account.could_be_on:
+        yield _fact("fits on", _names(account.could_be_on))
+    yield from _some("not on", list(map(reason_line, account.elsewhere)), _GROUPS_SHOWN, wide=wide)
     yield from _some("why not", list(map(reason_line, account.reasons)), _GROUPS_SHOWN, wide=wide)
     yield from _remedies(account, wide=wide)
     yield from _some("held", list(map(_held, account.held_by)), _HOLDERS_SHOWN, wide=wide)
@@ -123,6 +127,11 @@ def account_lines(account: Account, *, wide: bool = False) -> Iterator[str]:
         yield _fact("scheduler", f"{account.scheduler or 'the scheduler'} says: {account.scheduler_says}")
     for note in account.notes:
         yield _fact("note", note)
+
+
+def _names(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _NAMES_SHOWN} more" if len(nodes) > _NAMES_SHOWN else ""
+    return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes[:_NAMES_SHOWN])}{more}"
 
 
 def _remedies(account: Account, *, wide: bool) -> Iterator[str]:
@@ -207,6 +216,7 @@ def _pod_use(use: PodUse) -> tuple[str, ...]:
         _gib(use.memory_peak_mib),
         percent(use.compute_limit_milli),
         _or_dash(use.refused),
+        _or_dash(use.isolation),
     )
 
 

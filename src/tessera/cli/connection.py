@@ -1,6 +1,7 @@
 """Which cluster a command looks at, as kubectl's users name it, and one call to it from start to end."""
 
 import asyncio
+import gc
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -31,7 +32,10 @@ def environment(environ: Mapping[str, str], context: str) -> Mapping[str, str]:
 
 
 def ask(config: ClusterConfig, question: Callable[[ApiClient], Awaitable[T]]) -> T:
-    """The answer of one conversation with the API server, which is closed afterwards."""
+    """The answer of one conversation with the API server, which is closed afterwards.
+
+    A look makes objects by the hundred thousand and no cycles: looking for those would take longer than the look.
+    """
 
     async def talk() -> T:
         client = ApiClient(config)
@@ -40,4 +44,8 @@ def ask(config: ClusterConfig, question: Callable[[ApiClient], Awaitable[T]]) ->
         finally:
             await client.close()
 
-    return asyncio.run(talk())
+    gc.disable()
+    try:
+        return asyncio.run(talk())
+    finally:
+        gc.enable()

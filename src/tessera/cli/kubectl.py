@@ -30,6 +30,9 @@ STYLES: Final = ("table", "wide", "json", "yaml")
 NO_FILES: Final = ":4"
 """What kubectl reads as "do not complete file names". Source: cobra, ShellCompDirectiveNoFileComp."""
 
+_WHAT: Final = {"pod": "pods", "po": "pods", "device": "devices", "gpu": "devices", "gpus": "devices"}
+"""What people type instead, as with `kubectl top pod`."""
+
 Document = Account | Devices | Top
 
 _EPILOG: Final = """\b
@@ -39,10 +42,19 @@ Examples:
   kubectl tessera explain my-pod -n research
   kubectl tessera top pods -A
   kubectl tessera top devices --once -o json
+  tessera kubectl devices      where kubectl, or the plugin on its PATH, is missing
 
 \b
 Exit codes: 0 done, 1 the cluster or a right is missing, 2 invalid input or no such object.
 """
+
+
+class What(click.Choice[str]):
+    """Pods or devices, in the singular too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The plural of what was typed."""
+        return super().convert(_WHAT.get(value, value), param, ctx)
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,6 +114,7 @@ def _completed(question: Callable[[ApiClient, str], Awaitable[list[str]]]) -> Ca
 @command.command("devices")
 @click.argument("node", required=False, shell_complete=_completed(lambda client, _: node_names(client)))
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Only nodes with these labels.")
+@click.option("-A", "--all-namespaces", is_flag=True, hidden=True, expose_value=False)
 @_style(watch=True)
 @_options
 @click.pass_context
@@ -139,7 +152,7 @@ def explain(ctx: click.Context, /, **given: Any) -> int:
 
 
 @command.command("top")
-@click.argument("what", type=click.Choice(("pods", "devices")), default="pods")
+@click.argument("what", type=What(("pods", "devices")), default="pods")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Pods of all namespaces.")
 @click.option("--tessera-namespace", default="tessera-system", show_default=True, help="Where the agents run.")
 @click.option("--once", is_flag=True, help="Print one look and end; also what happens where there is no terminal.")

@@ -1,6 +1,7 @@
 """The account of one pod for ``kubectl tessera explain``: what it asked, where it is, or what it waits for."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -23,7 +24,14 @@ from tessera.scheduler.holdings import Held
 from tessera.scheduler.state import UNADMITTED
 from tessera.wire.kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from tessera.wire.kube.request import decode_request
-from tessera.wire.planfile import API_VERSION, ReasonEntry, SuggestionEntry, reason_entry, suggestion_entry
+from tessera.wire.planfile import (
+    API_VERSION,
+    NAMES_SHOWN,
+    ReasonEntry,
+    SuggestionEntry,
+    reason_entry,
+    suggestion_entry,
+)
 
 _SCHEDULERS: Final = (SCHEDULER_NAME, DEFAULT_SCHEDULER_NAME)
 _POLICY: Final = POLICIES[DEFAULT_POLICY]
@@ -90,6 +98,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     containers: tuple[Contained, ...] = ()
     beside: tuple[Neighbour, ...] = ()
+    could_be_on: tuple[str, ...] = ()
+    elsewhere: tuple[ReasonEntry, ...] = ()
+    """Why not on the other nodes, as of now and not of the moment of the decision."""
     reasons: tuple[ReasonEntry, ...] = ()
     suggestions: tuple[SuggestionEntry, ...] = ()
     waiting_helps: bool | None = None
@@ -107,7 +118,7 @@ def account_of(look: Look, pod: SeenPod, facts: PodFacts) -> Account:
         return _said(blank, State.NOT_OURS, "asks for no accelerator: Tessera has nothing to do with it")
     held = look.state.holdings.get(facts.uid)
     if held is not None:
-        return _placed(look, blank, held)
+        return _placed(look, blank, held, facts)
     if facts.node:
         return _unplaced_but_bound(look, blank, facts)
     return _waiting(look, blank, pod, facts)
@@ -171,7 +182,7 @@ def _kubelet_says(pod: SeenPod) -> Iterator[str]:
 # placed
 
 
-def _placed(look: Look, blank: Account, held: Held) -> Account:
+def _placed(look: Look, blank: Account, held: Held, facts: PodFacts) -> Account:
     placement, tickets = held.placement, held.tickets
     containers = tuple(
         Contained(
@@ -194,15 +205,40 @@ def _placed(look: Look, blank: Account, held: Held) -> Account:
         )
         for name, grants in placement.grants.items()
     )
+    hosts, refusing = _alternatives(look, placement, facts)
     return msgspec.structs.replace(
         blank,
         state=State.PLACED,
         says=f"is on node {placement.node} ({blank.phase or 'no phase yet'})",
+        could_be_on=hosts,
+        elsewhere=refusing,
         containers=containers,
         beside=tuple(_beside(look, placement)),
         scheduler_says="",
         notes=(*blank.notes, *_device_notes(look, placement)),
     )
+
+
+def _alternatives(
+    look: Look, placement: Placement, facts: PodFacts
+) -> tuple[tuple[str, ...], tuple[ReasonEntry, ...]]:
+    """The nodes that could hold the pod if it were to be placed now, and why the others could not."""
+    asking = pod_of(look, facts)
+    if isinstance(asking, str):
+        return (), ()
+    usage = look.snapshot.usage.thawed()
+    usage.book(look.fleet, placement.charges, sign=-1)
+    usage.book_host(look.fleet, placement.node, asking.cpu_milli, asking.memory_mib, sign=-1)
+    without = Snapshot(look.fleet, usage.frozen())
+    found = prospect(without, asking).hosts
+    each = [node.name for node, could in zip(look.fleet.nodes, found, strict=True) if could]
+    # Each claim fits alone on these; whether all do together is asked of those that are shown.
+    hosts = tuple(n for n in each[:NAMES_SHOWN] if place(without, replace(asking, node_name=n), _POLICY))
+    hosting = {*hosts, *each[NAMES_SHOWN:]}
+    groups = (
+        replace(g, nodes=tuple(n for n in g.nodes if n not in hosting)) for g in reject(without, asking).groups
+    )
+    return hosts, tuple(reason_entry(group) for group in groups if group.nodes)
 
 
 def _beside(look: Look, placement: Placement) -> Iterator[Neighbour]:
@@ -247,11 +283,11 @@ def _waiting(look: Look, blank: Account, pod: SeenPod, facts: PodFacts) -> Accou
     gates = tuple(gate.name for gate in pod.spec.scheduling_gates or ())
     asking = pod_of(look, facts)
     if isinstance(asking, str):
-        return _said(blank, State.WAITING, f"cannot be placed: the pod's request {asking}")
+        return _said(blank, State.WAITING, f"waits: it cannot be placed, its request {asking}")
     judged = _judged(look, blank, asking)
     notes = (*blank.notes, *_other_hands(facts), *_barred(look, facts))
     if gates:
-        says = f"is held by scheduling gates ({', '.join(gates)}): nobody places it before they are removed"
+        says = f"waits: scheduling gates hold it ({', '.join(gates)}), nobody places it before they are removed"
         return msgspec.structs.replace(judged, says=says, notes=notes)
     return msgspec.structs.replace(judged, notes=notes)
 
@@ -261,22 +297,28 @@ def _judged(look: Look, blank: Account, asking: Pod) -> Account:
     placed = place(look.snapshot, asking, _POLICY)
     if placed is not None:
         node = placed.placement.node
-        says = f"there is room for it on node {node} now, as far as devices, CPU, memory and node selectors go"
+        says = (
+            f"waits: there is room for it on node {node} now, as far as devices, CPU, memory and node selectors go"
+        )
         return _said(blank, State.WAITING, says)
     rejected = reject(look.snapshot, asking)
     idle = Snapshot(look.fleet, Usage.nothing(look.fleet).frozen())
     would = place(idle, asking, _POLICY)
-    nodes = plural(len(look.fleet.nodes), "node")
+    count = len(look.fleet.nodes)
     return msgspec.structs.replace(
         blank,
-        says=f"none of {nodes} has room for it now"
-        if look.fleet.nodes
-        else "the cluster has no node with devices",
+        says=f"waits: {_nowhere(count)}",
         reasons=tuple(map(reason_entry, rejected.groups)),
         suggestions=tuple(map(suggestion_entry, suggest(look.snapshot, asking))),
         waiting_helps=would is not None,
         held_by=tuple(_in_the_way(look, asking, idle)) if would is not None else (),
     )
+
+
+def _nowhere(nodes: int) -> str:
+    if not nodes:
+        return "no node of the cluster reports a device"
+    return f"none of {plural(nodes, 'node')} with devices has room for it now"
 
 
 def _in_the_way(look: Look, asking: Pod, idle: Snapshot) -> Iterator[Neighbour]:

@@ -34,6 +34,8 @@ class PodUse(msgspec.Struct, frozen=True, kw_only=True):
     compute_limit_milli: int
     exclusive: bool
     refused: int | None
+    isolation: str | None = None
+    """How its limits hold: enforced, unverified or absent."""
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +123,7 @@ def _row(placement: Placement, container: str, grant: Grant, used: Used) -> PodU
         compute_limit_milli=grant.share.compute_limit,
         exclusive=grant.share.exclusive,
         refused=None if refused is None else int(refused),
+        isolation=used.isolation.get(key[:3]),
     )
 
 

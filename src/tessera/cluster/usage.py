@@ -5,7 +5,7 @@ The page of one agent is fetched through the API server's proxy: whoever looks n
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Final, Protocol
 
@@ -27,6 +27,7 @@ PARALLEL: Final = 16
 CONTAINER_USED: Final = "tessera_container_memory_used_bytes"
 CONTAINER_PEAK: Final = "tessera_container_memory_peak_bytes"
 CONTAINER_REFUSED: Final = "tessera_container_refused_total"
+CONTAINER_ISOLATION: Final = "tessera_container_isolation"
 DEVICE_USED: Final = "tessera_device_memory_used_bytes"
 DEVICE_BUSY: Final = "tessera_device_utilization_ratio"
 
@@ -73,11 +74,13 @@ class ReadingClient(KubeClient, Protocol):
 class Used:
     """Amounts in use, by metric and then by container and device, or by device. Absent: not known.
 
-    ``silent`` are the nodes whose agent did not answer, with the reason; ``answered`` those whose agent did.
+    ``isolation``: how the limits of each container (namespace, pod, name) hold. ``silent`` are the nodes whose
+    agent did not answer, with the reason; ``answered`` those whose agent did.
     """
 
     containers: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)
     devices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    isolation: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
 
@@ -99,13 +102,16 @@ def read_pages(pages: Iterable[str]) -> Used:
     """What these pages of metrics say. A page that is none, or broken off, counts as far as it can be read."""
     containers: dict[str, dict[Key, float]] = {}
     devices: dict[str, dict[str, float]] = {}
+    isolation: dict[tuple[str, str, str], str] = {}
     for name, labels, value in (sample for page in pages for sample in _samples(page)):
+        container = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""))
         if name in _CONTAINER_METRICS:
-            key = (*(labels.get(part, "") for part in ("namespace", "pod", "container")), labels.get("device", ""))
-            containers.setdefault(name, {})[key[0], key[1], key[2], key[3]] = value
+            containers.setdefault(name, {})[*container, labels.get("device", "")] = value
         elif name in _DEVICE_METRICS:
             devices.setdefault(name, {})[labels.get("device", "")] = value
-    return Used(containers, devices)
+        elif name == CONTAINER_ISOLATION and value:
+            isolation[container] = labels.get("state", "")
+    return Used(containers, devices, isolation)
 
 
 _CONTAINER_METRICS: Final = frozenset({CONTAINER_USED, CONTAINER_PEAK, CONTAINER_REFUSED})
@@ -137,7 +143,7 @@ async def used_now(client: ReadingClient, namespace: str, nodes: frozenset[str] 
     read = read_pages(pages)
     silent = {a.spec.node_name: str(r) for a, r in zip(agents, answers, strict=True) if not isinstance(r, str)}
     answered = frozenset(agent.spec.node_name for agent in agents) - silent.keys()
-    return Used(read.containers, read.devices, silent, answered)
+    return replace(read, silent=silent, answered=answered)
 
 
 def _refused_everywhere(answers: Sequence[str | Exception], namespace: str) -> None:

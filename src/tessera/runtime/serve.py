@@ -3,8 +3,8 @@
 Two roads lead to a handler:
 
 * an ``aiohttp.web.Application``: routes, for everything that people and tools call;
-* a *lean* handler, ``async (method, path, body) -> Answer``: no routing, no middleware, for what a scheduler or an
-  API server calls a thousand times a second.
+* a *lean* handler, ``(method, path, body) -> Answer``, plain or async, on the server of
+  :mod:`tessera.runtime.lean`: for what a scheduler or an API server calls a thousand times a second.
 
 A server that ends goes on answering while it tells ``/readyz`` that it is not ready (``linger`` seconds, so that
 load balancers notice), and closes each connection with its answer: a client that reuses one in the moment of its
@@ -15,23 +15,22 @@ import asyncio
 import socket
 import ssl
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from tessera.core.errors import InputErrors, Problem, UnavailableError
+from tessera.runtime.lean import KEEPALIVE_SECONDS, Answer, Lean, LeanServer
 from tessera.runtime.log import logger
 from tessera.runtime.metrics import CONTENT_TYPE, Metrics
 
-BODY_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of a request's body: kube-scheduler sends a pod and 5,000 names, an API server up to 3 MiB of object."""
 DRAIN_SECONDS: Final = 15.0
-KEEPALIVE_SECONDS: Final = 300.0
-"""Longer than clients keep a connection, so that it is the client who closes an idle one, never both at once."""
+BACKLOG: Final = 1024
+
+__all__ = ["Answer", "Bind", "Health", "Lean", "Server", "health_app", "parse_bind", "serve"]
 
 _log: Final = logger("serve")
 
@@ -50,16 +49,6 @@ class Bind:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a lean handler answers."""
-
-    body: bytes
-    status: int = 200
-    content_type: str = "application/json"
-
-
-Lean = Callable[[str, str, bytes], Awaitable[Answer]]
 Check = Callable[[], str | None]
 """A reason why not, or ``None`` while all is well; it looks at what is known and never waits."""
 
@@ -76,23 +65,32 @@ def parse_bind(text: str, flag: str = "--bind") -> Bind:
     return Bind(host[1:-1] if bracketed else host, int(port))
 
 
+class _Half(Protocol):
+    """A listener of either kind, and how it ends."""
+
+    def leave(self) -> None:
+        """Go on answering, but let no client stay."""
+        ...
+
+    async def drain(self) -> None:
+        """Stop listening, and return once requests in flight are answered."""
+        ...
+
+
 class Server:
     """A server that listens. ``bind`` is where it really does, with the port that the system chose for 0."""
 
-    def __init__(
-        self, name: str, runner: web.BaseRunner, bind: Bind, linger: float, ending: asyncio.Event | None = None
-    ) -> None:
+    def __init__(self, name: str, half: _Half, bind: Bind, linger: float) -> None:
         self.name = name
         self.bind = bind
-        self._runner = runner
         self.linger = linger
-        self._ending = ending or asyncio.Event()
+        self._half = half
 
     async def close(self) -> None:
         """Linger, stop listening, let requests in flight finish (:data:`DRAIN_SECONDS` at most)."""
-        self._ending.set()
+        self._half.leave()
         await asyncio.sleep(self.linger)
-        await self._runner.cleanup()
+        await self._half.drain()
         if self.bind.path:
             Path(self.bind.path).unlink(missing_ok=True)
 
@@ -109,51 +107,64 @@ async def serve(
 
     Raises :class:`UnavailableError` where the address cannot be had.
     """
-    ending = asyncio.Event()
-    runner = _runner(handler, ending)
-    await runner.setup()
     try:
         listener = _listen(bind)
     except OSError as error:
-        await runner.cleanup()
         raise UnavailableError(
             f"the {name} server cannot listen on {bind}: {error.strerror}",
             "choose another address, or end the process that has it",
         ) from error
-    await web.SockSite(runner, listener, ssl_context=tls, backlog=1024).start()
-    server = Server(name, runner, _bound(bind, listener), linger, ending)
+    half: _Half
+    if isinstance(handler, web.Application):
+        half = await _Routed.start(handler, listener, tls)
+    else:
+        half = await _Leaned.start(handler, listener, tls)
+    server = Server(name, half, _bound(bind, listener), linger)
     _log.info("listening", server=name, address=str(server.bind), tls=tls is not None)
     return server
 
 
-def _runner(handler: web.Application | Lean, ending: asyncio.Event) -> web.BaseRunner:
-    if isinstance(handler, web.Application):
+class _Routed:
+    """An application of aiohttp."""
 
-        async def part(_: web.Request, response: web.StreamResponse) -> None:
-            if ending.is_set():
-                response.force_close()
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
 
-        handler.on_response_prepare.append(part)
-        return web.AppRunner(
-            handler, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS
+    @classmethod
+    async def start(cls, app: web.Application, listener: socket.socket, tls: ssl.SSLContext | None) -> "_Routed":
+        runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS
         )
-    server = web.Server(_lean(handler, ending), access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
-    return web.ServerRunner(server, shutdown_timeout=DRAIN_SECONDS)
+        await runner.setup()
+        await web.SockSite(runner, listener, ssl_context=tls, backlog=BACKLOG).start()
+        return cls(runner)
+
+    def leave(self) -> None:
+        pass
+
+    async def drain(self) -> None:
+        await self._runner.cleanup()
 
 
-def _lean(handler: Lean, ending: asyncio.Event) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    headers = {kind: CIMultiDict({"Content-Type": kind}) for kind in ("application/json", "text/plain")}
+class _Leaned:
+    """A lean handler."""
 
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        request._client_max_size = BODY_LIMIT
-        answer = await handler(request.method, request.path, await request.read())
-        known = headers.get(answer.content_type) or CIMultiDict({"Content-Type": answer.content_type})
-        response = web.Response(body=answer.body, status=answer.status, headers=known)
-        if ending.is_set():
-            response.force_close()
-        return response
+    def __init__(self, lean: LeanServer, listening: asyncio.Server) -> None:
+        self._lean, self._listening = lean, listening
 
-    return answer
+    @classmethod
+    async def start(cls, handler: Lean, listener: socket.socket, tls: ssl.SSLContext | None) -> "_Leaned":
+        lean = LeanServer(handler)
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(lean.connection, sock=listener, ssl=tls, backlog=BACKLOG)
+        return cls(lean, listening)
+
+    def leave(self) -> None:
+        self._lean.leaving = True
+
+    async def drain(self) -> None:
+        self._listening.close()
+        await self._lean.drain(DRAIN_SECONDS)
 
 
 def _listen(bind: Bind) -> socket.socket:

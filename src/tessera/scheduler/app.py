@@ -85,9 +85,16 @@ class Scheduler:
     """The parts of the process, and the loops that keep them going."""
 
     def __init__(
-        self, client: KubeClient, mandate: Mandate, state: State, clock: Clock, rng: random.Random
+        self,
+        client: KubeClient,
+        mandate: Mandate,
+        state: State,
+        meters: Meters,
+        clock: Clock,
+        rng: random.Random,
     ) -> None:
-        self.client, self.mandate, self.state, self.clock, self.rng = client, mandate, state, clock, rng
+        self.client, self.mandate, self.state, self.meters = client, mandate, state, meters
+        self.clock, self.rng = clock, rng
         self.facts = Facts()
         self.gpu_nodes = Informer[GPUNodeObject, _Published](
             client,
@@ -109,8 +116,6 @@ class Scheduler:
         self._following: asyncio.Task[None] | None = None
         self.gpu_nodes.handlers.append(self._saw_gpu_node)
         self.nodes.handlers.append(self._saw_node)
-        self.seen_bound = 0
-        self.rebuilds = 0
         mandate.faults.append(self._silence)
 
     # what is seen
@@ -129,6 +134,11 @@ class Scheduler:
 
     def _saw_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
         self.state.saw_pod(old, new, self.clock.monotonic())
+        if new is not None and old is not None and new.request and new.node and not old.node:
+            self.meters.scheduled.inc()
+            age = age_of(new.created, self.clock.wall())
+            if age is not None:
+                self.meters.e2e.observe(age)
 
     def _keep(self, pod: KubePod) -> PodFacts | None:
         """Nothing of pods that have ended: they hold nothing, and a cluster has many of them."""
@@ -193,7 +203,7 @@ class Scheduler:
             if self.state.stale and self.gpu_nodes.synced.is_set():
                 began = self.clock.monotonic()
                 self.state.rebuild()
-                self.rebuilds += 1
+                self.meters.rebuilds.inc()
                 seconds = self.clock.monotonic() - began
                 _log.info("fleet", nodes=len(self.state.fleet.nodes), devices=len(self.state.fleet.devices))
                 await self.clock.sleep(seconds * SHARE_OF_REBUILDS)
@@ -202,9 +212,9 @@ class Scheduler:
 class Chores:
     """What is done beside deciding, about twice a second."""
 
-    def __init__(self, scheduler: Scheduler, teller: Teller, waker: Waker, audit: Audit, meters: Meters) -> None:
-        self._scheduler, self._teller, self._waker = scheduler, teller, waker
-        self._audit, self._meters = audit, meters
+    def __init__(self, scheduler: Scheduler, teller: Teller, waker: Waker, audit: Audit) -> None:
+        self._scheduler, self._teller, self._waker, self._audit = scheduler, teller, waker, audit
+        self._meters = scheduler.meters
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -245,11 +255,11 @@ async def scheduler(shell: Shell, options: Options) -> None:
     lease = LeaseWatch(client, options.lease, clock=shell.clock) if options.lease else None
     mandate = Mandate(lease, options.holder)
     state = State(POLICIES[options.policy], reservation=options.reservation)
-    parts = Scheduler(client, mandate, state, shell.clock, rng)
-    recorder = Recorder(client, "scheduler", options.holder, clock=shell.clock)
-    teller, audit = Teller(state, recorder, shell.clock), Audit(state)
     metrics, health = Metrics(), Health()
     meters = Meters(metrics)
+    parts = Scheduler(client, mandate, state, meters, shell.clock, rng)
+    recorder = Recorder(client, "scheduler", options.holder, clock=shell.clock)
+    teller, audit = Teller(state, recorder, shell.clock), Audit(state)
     expose_state(metrics, state)
     metrics.gauge(
         "ledger_drift", "Differences between the ledger and the pods in the last check.", lambda: audit.drift
@@ -257,7 +267,7 @@ async def scheduler(shell: Shell, options: Options) -> None:
     health.ready["shell"] = shell.ending
     health.ready["mandate"] = mandate.obstacle
     extender = Extender(state, parts.facts, mandate, client, shell.clock, meters, teller)
-    chores = Chores(parts, teller, Waker(state, client, options.namespace, shell.clock), audit, meters)
+    chores = Chores(parts, teller, Waker(state, client, options.namespace, shell.clock), audit)
     debug = routes(state, extender.refusals, Access(client, clock=shell.clock), shell.clock)
     side = await serve(health_app(health, metrics, *debug), options.metrics_bind, name="metrics")
     shell.on_end("metrics", side.close)

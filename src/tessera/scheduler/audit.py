@@ -4,7 +4,7 @@ For each node, the allocations of its pods are read again from their text, what 
 the sums are compared with the live ledger. Every difference is a fault of ours: it is counted, told, and mended.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from tessera.core.placement import Placement
@@ -30,14 +30,14 @@ class Audit:
         problems: list[str] = []
         for _ in range(most):
             node = next(self._left, None)
+            found = self._begin() if node is None else node_drift(self._state, node)
+            self._found += len(found)
+            problems.extend(found)
             if node is None:
-                problems.extend(self._begin())
                 break
-            problems.extend(node_drift(self._state, node))
-        self._found += len(problems)
         return tuple(problems)
 
-    def _begin(self) -> Iterable[str]:
+    def _begin(self) -> list[str]:
         """A new round, which begins with the pods that nothing stands for."""
         self.drift, self._found = self._found, 0
         self.rounds += 1

@@ -25,12 +25,12 @@ from tessera.scheduler.teller import Teller
 from tessera.wire.kube.extender import (
     BOUND,
     decode_bind,
+    decode_candidates,
     decode_filter,
     encode_error,
     encode_kept,
     encode_refused,
 )
-from tessera.wire.kube.wishes import wishes_of
 
 FILTER: Final = "/filter"
 BIND: Final = "/bind"
@@ -67,9 +67,9 @@ class Extender:
         if obstacle is not None:
             self.meters.attempts["unready"].inc()
             return Answer(encode_error(f"tessera is {obstacle}"))
-        args = decode_filter(body)
-        facts = self.facts.of(args.pod)
-        answer = self._decide(facts, args.names, self.state.filter(facts, wishes_of(args.pod), args.names, began))
+        call = decode_candidates(body)
+        facts = self.state.pods.get(call.uid) or self.facts.of(decode_filter(body).pod)
+        answer = self._decide(facts, call.names, self.state.filter(facts, call.names, began))
         self.meters.decision.observe(self.clock.monotonic() - began)
         return answer
 

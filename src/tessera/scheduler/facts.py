@@ -4,12 +4,14 @@ Names of nodes, label sets and container lists repeat a thousand times over; eac
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from tessera.core.request import Container
 from tessera.core.ticket import PREFIX
+from tessera.policy.soft import Wishes
 from tessera.vendors.registry import VENDORS
 from tessera.wire.dialects.native import COUNT, RESOURCES
 from tessera.wire.dialects.tensor_fusion_keys import ASKING
@@ -17,12 +19,16 @@ from tessera.wire.dialects.text import TENSOR_FUSION_PREFIX
 from tessera.wire.kube.extender import containers_of, devices_asked, resources_of, tickets_of
 from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST
 from tessera.wire.kube.objects import KubePod
+from tessera.wire.kube.wishes import wishes_of
 
 COUNTING: Final = frozenset({COUNT, *(vendor.hami.count for vendor in VENDORS)})
 """Resources that count whole devices, whoever hands them out."""
 
 SHARING: Final = frozenset({*RESOURCES, *(name for v in VENDORS for name in (v.hami.count, *v.hami.shares))})
 """Resources by which a pod asks for something of ours."""
+
+_OTHERS: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""What nearly every container asks for, and no business of ours."""
 
 _ASKING: Final = frozenset(TENSOR_FUSION_PREFIX + key for key in ASKING)
 
@@ -32,7 +38,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     ``admitted``: the kubelet has taken it in, so its tickets are used up. ``devices``: whole devices that its
     resources ask for. ``asks``: asks for something of ours, in any dialect. ``flaw``: what is wrong with its
-    tickets. ``containers`` is empty for pods without a request.
+    tickets. ``containers`` is empty for pods without a request. ``wishes`` are kept until the pod is bound.
     """
 
     uid: str
@@ -53,6 +59,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     flaw: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     containers: tuple[Container, ...] = ()
+    wishes: Wishes | None = None
 
     @property
     def key(self) -> str:
@@ -77,7 +84,7 @@ class Facts:
         """What is kept of ``pod``."""
         meta, spec = pod.metadata, pod.spec
         request = meta.annotation(REQUEST)
-        tickets, flaw = _tickets(pod) if request is not None else ((), "")
+        asked = read_resources(pod)
         return PodFacts(
             uid=meta.uid,
             namespace=self._name(meta.namespace),
@@ -89,14 +96,15 @@ class Facts:
             leaving=meta.deletion_timestamp is not None,
             admitted=_admitted(pod),
             managed=meta.label(MANAGED[0]) == MANAGED[1],
-            asks=asks_for_ours(pod),
-            devices=devices_asked(pod, COUNTING),
+            asks=asked.ours or not _ASKING.isdisjoint(meta.annotations or ()),
+            devices=asked.devices,
             request=None if request is None else self._name(request),
             allocation=meta.annotation(ALLOCATION),
-            tickets=tickets,
-            flaw=flaw,
+            tickets=asked.tickets,
+            flaw=asked.flaw,
             labels=_once(self._labels, tuple(sorted((meta.labels or {}).items()))),
             containers=_once(self._containers, containers_of(pod)) if request is not None else (),
+            wishes=None if request is None or spec.node_name else wishes_of(pod),
         )
 
     def _name(self, text: str) -> str:
@@ -114,24 +122,36 @@ def _once(known: dict[_Part, _Part], part: _Part) -> _Part:
     return known.setdefault(part, part)
 
 
-def _tickets(pod: KubePod) -> tuple[tuple[tuple[str, int], ...], str]:
-    try:
-        return tuple(tickets_of(pod).items()), ""
-    except ValueError as error:
-        return (), str(error)
-
-
 def _admitted(pod: KubePod) -> bool:
     status = pod.status
     started = status.container_statuses or status.init_container_statuses
     return bool(pod.spec.node_name and (started or status.phase not in ("", "Pending")))
 
 
-def asks_for_ours(pod: KubePod) -> bool:
-    """Whether the pod asks for something of ours in any dialect, or has a ticket; whoever admitted it."""
-    resources = any(
-        name in SHARING or name.startswith(PREFIX)
-        for container in pod.spec.all_containers()
-        for name in resources_of(container)
-    )
-    return resources or not _ASKING.isdisjoint(pod.metadata.annotations or {})
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a pod's resources say: whole devices at its peak, tickets by container, whether any of it is ours."""
+
+    devices: int = 0
+    tickets: tuple[tuple[str, int], ...] = ()
+    flaw: str = ""
+    ours: bool = False
+
+
+_NOTHING: Final = Asked()
+
+
+def read_resources(pod: KubePod) -> Asked:
+    """What the pod asks for by its resources, in any dialect, whoever admitted it."""
+    names = {name for container in pod.spec.all_containers() for name in resources_of(container)}
+    if _OTHERS.issuperset(names):
+        return _NOTHING
+    devices = 0 if COUNTING.isdisjoint(names) else devices_asked(pod, COUNTING)
+    tickets = any(name.startswith(PREFIX) for name in names)
+    ours = tickets or not SHARING.isdisjoint(names)
+    if not tickets:
+        return Asked(devices, ours=ours)
+    try:
+        return Asked(devices, tuple(tickets_of(pod).items()), ours=ours)
+    except ValueError as error:
+        return Asked(devices, flaw=str(error), ours=ours)

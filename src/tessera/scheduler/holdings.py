@@ -37,13 +37,17 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Held:
-    """One pod's holding. ``text`` is its annotation, once written; ``until``: when it ends (monotonic seconds)."""
+    """One pod's holding. ``text`` is its annotation, once written; ``until``: when it ends (monotonic seconds).
+
+    ``doubted``: the answer to some Binding of it was lost, so a later refusal may mean that it is bound already.
+    """
 
     placement: Placement
     tickets: Mapping[str, int]
     phase: Phase
     until: float | None = None
     text: str = ""
+    doubted: bool = False
 
     @property
     def node(self) -> str:
@@ -105,7 +109,7 @@ class Holdings:
 
     def doubt(self, held: Held, until: float) -> None:
         """Nobody knows whether the Binding was done."""
-        held.phase, held.until = Phase.DOUBTFUL, until
+        held.phase, held.until, held.doubted = Phase.DOUBTFUL, until, True
 
     def bound(self, uid: str) -> None:
         """The Binding was done as we wrote it."""

@@ -66,8 +66,9 @@ class Refusals:
         key = (request, containers)
         memory = self._known.get(key)
         if memory is not None and memory.ledger is ledger:
-            young = 0 <= now - memory.made < REMEMBERED_SECONDS
-            if young or memory.moment == ledger.moment:
+            if memory.moment == ledger.moment:
+                memory.made = now  # as true as if it were said now
+            if 0 <= now - memory.made < REMEMBERED_SECONDS:
                 return memory
         self._known.pop(key, None)
         if len(self._known) >= REMEMBERED:

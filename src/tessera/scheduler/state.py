@@ -13,7 +13,7 @@ from typing import Final
 from tessera.core.fleet import Fleet, Snapshot, Usage
 from tessera.core.placement import Charge, Placement
 from tessera.policy.rank import Policy
-from tessera.policy.soft import Wishes, bonuses
+from tessera.policy.soft import bonuses
 from tessera.scheduler.asks import Ask, Requests
 from tessera.scheduler.belief import believed, misplaced
 from tessera.scheduler.facts import PodFacts
@@ -301,9 +301,9 @@ class State:
 
     # decisions
 
-    def filter(self, facts: PodFacts, wishes: Wishes | None, names: Sequence[str], now: float) -> Verdict:
+    def filter(self, facts: PodFacts, names: Sequence[str], now: float) -> Verdict:
         """Choose a node among ``names`` for a pod and reserve devices there, or say why not."""
-        ask = self.requests.ask(facts, wishes)
+        ask = self.requests.ask(facts)
         if ask is None:
             return Everywhere(f"the pod {UNADMITTED}") if facts.asks else NotOurs()
         if isinstance(ask, str):
@@ -319,7 +319,7 @@ class State:
         facts = ask.facts
         tickets = dict(facts.tickets)
         barred = self.holdings.waiting.nodes(tickets.values(), facts.uid)
-        bonus = bonuses(ask.wishes, names, self.population) if ask.wishes else None
+        bonus = bonuses(facts.wishes, names, self.population) if facts.wishes else None
         placed = self.holdings.index.place(ask.pod, names, barred=barred, bonus=bonus)
         if placed is None:
             self.population.drop(facts.uid)
@@ -368,7 +368,7 @@ class State:
         if outcome is Outcome.DONE:
             self.holdings.bound(uid)
             self._settle(held.node, freed=False)
-        elif outcome is Outcome.FAILED:
+        elif outcome is Outcome.FAILED and not held.doubted:
             self.release(uid)
         else:
             self.holdings.doubt(held, now + DOUBT_SECONDS)

@@ -1,7 +1,7 @@
 """NVIDIA's XID codes as rows. Data only.
 
-Source: NVIDIA "XID Errors" (GPU deployment and management documentation, r580), the catalogue's "immediate action":
-RESTART_APP and IGNORE are ours `application`; RESET_GPU, RESTART_BM and the workflows that end in one of them are
+Source: NVIDIA "XID Errors" (GPU deployment and management documentation, r580), "immediate action" there:
+RESTART_APP and IGNORE are `application`; RESET_GPU, RESTART_BM and the workflows that end in one of them are
 `fatal`; what names an action for later, or none, is `transient`.
 """
 

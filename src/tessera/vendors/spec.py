@@ -38,8 +38,8 @@ class NodeNames:
 
     ``device_node`` is a format with the device's ``minor`` number; ``shared_nodes`` belong to all devices.
     ``libraries`` are the SONAMEs of the driver's user half; ``order_env`` is the variable by which programs choose
-    among the devices that they have; ``nothing_visible`` is the value of the vendor's visible-devices variable that
-    has its own container runtime inject nothing.
+    among the devices that they have; ``nothing_visible`` is the value of the vendor's visible-devices variable at
+    which its own container runtime injects nothing.
     """
 
     device_node: str

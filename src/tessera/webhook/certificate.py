@@ -247,7 +247,7 @@ class CertificateKeeper:
             await self._create(material.data())
         else:
             await self._replace(world.secret, material.data())
-            if isinstance(step, NewAuthority):
+            if isinstance(step, NewAuthority) and world.secret.data:
                 self._repaired(world.secret.metadata, step.why)
         _log.info("certificate changed", step=type(step).__name__, why=getattr(step, "why", ""))
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import ssl
 import threading
 from collections.abc import Collection
@@ -37,6 +38,9 @@ class Api:
 
     def _connection(self) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is not None and _was_ended(connection):
+            self.close()
+            connection = None
         if connection is None:
             connection = (
                 http.client.HTTPConnection(self._host, self._port, timeout=30)
@@ -102,6 +106,11 @@ class Api:
         except (OSError, ApiFailure):
             return False
         return True
+
+
+def _was_ended(connection: http.client.HTTPConnection) -> bool:
+    """Whether the server ended an idle connection (it does after a while): there is something to read, its end."""
+    return connection.sock is None or bool(select.select([connection.sock], [], [], 0)[0])
 
 
 def tls_context(authority: Path | None, user: KeyPair | None = None) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """The engine's programs: where they are, and how they are built where they are not.
 
-``KUBEBUILDER_ASSETS`` wins: whoever has envtest's binaries builds nothing, but then has no kubelet and no helm
-unless they lie there too. Otherwise ``tools/engine`` is built once per content of its sources into a cache folder.
+``tools/engine`` is built once per content of its sources into a cache folder. ``KUBEBUILDER_ASSETS`` wins over
+that, program by program: whoever has envtest's three builds nothing, and goes without what they lack.
 """
 
 import hashlib
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 SOURCES: Final = Path(__file__).resolve().parents[3] / "tools/engine"
-CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+ENVTEST: Final = ("etcd", "kube-apiserver", "kubectl")
+CONTROL_PLANE: Final = (*ENVTEST, "kube-controller-manager", "kube-scheduler")
 NAMES: Final = (*CONTROL_PLANE, "kubelet", "helm")
 
 
@@ -36,28 +37,39 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def assets_folder() -> Path:
-    """The folder that holds the programs, or will once they are built."""
+def given_folder() -> Path | None:
+    """The folder that ``KUBEBUILDER_ASSETS`` names."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
-    return Path(given) if given else cache_folder() / source_hash()
+    return Path(given) if given else None
+
+
+def built_folder() -> Path:
+    """The folder of our own build, there or not."""
+    return cache_folder() / source_hash()
+
+
+def find_program(name: str) -> Path | None:
+    """The path of one program, or ``None``."""
+    folders = [folder for folder in (given_folder(), built_folder()) if folder is not None]
+    return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
 def program(name: str) -> Path:
     """The path of one program. Raises :class:`EngineMissingError`."""
-    path = assets_folder() / name
-    if not path.exists():
+    path = find_program(name)
+    if path is None:
         raise EngineMissingError(missing_reason(name))
     return path
 
 
 def missing_reason(*names: str) -> str:
     """Why these programs are not there and what to do; empty where they are."""
-    lacking = [name for name in names if not (assets_folder() / name).exists()]
+    lacking = ", ".join(name for name in names if find_program(name) is None)
     if not lacking:
         return ""
-    if os.environ.get("KUBEBUILDER_ASSETS"):
-        return f"{', '.join(lacking)} not in KUBEBUILDER_ASSETS={assets_folder()}; unset it to build our own"
-    return f"the engine is not built ({', '.join(lacking)} not in {assets_folder()}): run `make engine`, needs go"
+    if given := given_folder():
+        return f"{lacking}: not in KUBEBUILDER_ASSETS={given}; unset it and run `make engine` for all programs"
+    return f"{lacking}: the engine is not built in {built_folder()}; run `make engine`, which needs go"
 
 
 @contextmanager
@@ -76,12 +88,12 @@ def _building(folder: Path) -> Iterator[Path]:
 
 
 def build() -> Path:
-    """The folder with all programs, built first where it is not there. Raises :class:`EngineMissingError`."""
-    folder = assets_folder()
-    if os.environ.get("KUBEBUILDER_ASSETS"):
-        if reason := missing_reason(*CONTROL_PLANE):
+    """The folder with the programs, built first where none is there. Raises :class:`EngineMissingError`."""
+    if given := given_folder():
+        if reason := missing_reason(*ENVTEST):
             raise EngineMissingError(reason)
-        return folder
+        return given
+    folder = built_folder()
     if not missing_reason(*NAMES):
         return folder
     if shutil.which("go") is None:

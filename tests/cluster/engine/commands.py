@@ -77,6 +77,8 @@ def apiserver(plane: "ControlPlane") -> list[str]:
         *_account_flags(plane),
         *_aggregation_flags(front, proxy),
         *_kubelet_flags(kubelet),
+        # Admission taints every new node until the node-lifecycle controller lifts that; here nobody would.
+        *([] if plane.options.node_lifecycle else flags(disable_admission_plugins="TaintNodesByCondition")),
         *plane.options.apiserver_flags,
     ]
 

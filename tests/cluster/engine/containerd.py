@@ -16,6 +16,8 @@ state = "@DIR@/containerd-state"
   address = "@DIR@/containerd.sock"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "{PAUSE_IMAGE}"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "@DIR@/registries"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
@@ -42,6 +44,8 @@ state = "@DIR@/containerd-state"
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "@DIR@/registries"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "@CNI@"
     conf_dir = "@DIR@/cni"

@@ -7,7 +7,6 @@ import yaml
 
 from cluster.engine.plane import ControlPlane
 from cluster.engine.service import wait_until
-from tessera.wire.kube.names import GROUP, VERSION
 
 CHART: Final = Path(__file__).resolve().parents[3] / "charts/tessera/crds"
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -16,27 +15,7 @@ DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 def definitions() -> list[dict[str, Any]]:
     """The CustomResourceDefinitions of the chart."""
     texts = [path.read_text() for path in sorted(CHART.glob("*.yaml"))]
-    found = [document for text in texts for document in yaml.safe_load_all(text) if document]
-    return found or [_permissive("GPUNode", "gpunodes"), _permissive("GPU", "gpus")]
-
-
-def _permissive(kind: str, plural: str) -> dict[str, Any]:
-    """A definition that takes anything, for as long as the chart has none."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Cluster", "names": names, "versions": [version]},
-    }
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
 def install_kinds(plane: ControlPlane) -> None:
@@ -47,4 +26,4 @@ def install_kinds(plane: ControlPlane) -> None:
     for definition in wanted:
         spec = definition["spec"]
         path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        wait_until(lambda path=path: plane.api.answers(path), path, 20)  # type: ignore[misc]
+        wait_until(lambda path=path: plane.api.answers(path), path, 60)  # type: ignore[misc]

@@ -32,7 +32,7 @@ from cluster.engine.sweep import NETWORK, pod_processes, remove_folder, sweep_co
 LOCK: Final = Path("/run/lock/tessera-real-node")
 PLUGINS: Final = Path("/var/lib/kubelet/device-plugins")
 BUSYBOX_IMAGE: Final = "engine.test/busybox:1"
-READY_SECONDS: Final = 90.0
+READY_SECONDS: Final = 120.0
 LOCK_SECONDS: Final = 900.0
 
 
@@ -49,12 +49,14 @@ class NodeOptions:
 
     ``name`` is ``localhost`` because the API server calls a kubelet by its name: with it ``kubectl logs`` and
     ``exec`` work without touching the machine's hosts file. ``kubelet`` is added to the KubeletConfiguration.
+    ``registry`` is an address from which every image is pulled, whatever registry its name says.
     """
 
     name: str = "localhost"
     containerd: str = "2"
     labels: Mapping[str, str] = field(default_factory=dict)
     kubelet: Mapping[str, Any] = field(default_factory=dict)
+    registry: str = ""
     outlives: bool = False
 
 
@@ -94,6 +96,7 @@ class RealNode:
         """Start containerd and the kubelet and return when the node is ready and takes pods."""
         self._take_machine()
         self._write_network()
+        self._write_registry()
         self.containerd.start()
         self.import_image(make_image(self.folder, PAUSE_IMAGE, {"/pause": pause_program()}, ["/pause"]))
         self.import_image(make_image(self.folder, BUSYBOX_IMAGE, busybox_files(), ["/bin/sh", "-c"]))
@@ -101,10 +104,8 @@ class RealNode:
         self.await_ready()
 
     def await_ready(self) -> None:
-        """Return when the API server has the node as ready; its first taint is removed."""
+        """Return when the API server has the node as ready."""
         wait_until(self._is_ready, f"node {self.name} is ready\n{self.kubelet.tail(5)}", READY_SECONDS)
-        if not self.plane.options.node_lifecycle:
-            self.plane.api.merge(f"/api/v1/nodes/{self.name}", {"spec": {"taints": None}})
 
     def stop(self) -> None:
         """Stop the programs and remove containers, mounts, namespaces, cgroups and files; safe to call twice."""
@@ -174,6 +175,14 @@ class RealNode:
         plugin = {"type": "ptp", "ipMasq": False, "ipam": ipam}
         network = {"cniVersion": "1.0.0", "name": NETWORK, "plugins": [plugin]}
         (folder / "10-tessera.conflist").write_text(json.dumps(network))
+
+    def _write_registry(self) -> None:
+        """Where containerd pulls from, for every registry that it has no folder of."""
+        folder = self.folder / "registries/_default"
+        folder.mkdir(parents=True)
+        if self.options.registry:
+            host = f'[host."{self.options.registry}"]\n  capabilities = ["pull", "resolve"]\n'
+            (folder / "hosts.toml").write_text(host)
 
     def _containerd(self) -> Service:
         package = packages.unpacked(f"containerd-{self.options.containerd}") / "usr/bin"

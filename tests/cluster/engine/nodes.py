@@ -18,18 +18,13 @@ import msgspec
 from cluster.engine.api import MERGE, tls_context
 from cluster.engine.plane import ControlPlane
 from tessera.core.ticket import DEVICES_PER_KEY, RESOURCES
+from tessera.vendors.models import find_model
 from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus
 from tessera.wire.kube.names import API_VERSION
 
 PARALLEL: Final = 24
-MEMORY_MIB: Final[Mapping[str, int]] = {
-    "A100": 40_960,
-    "A100-80G": 81_920,
-    "H200": 144_384,
-    "T4": 15_360,
-    "L4": 23_034,
-}
-"""Memory of the models that tests name; the figures are rounded data sheets, nothing is decided on them here."""
+MEMORY_MIB: Final[Mapping[str, int]] = {"A100": 40_960, "A100-80G": 81_920, "T4": 15_360, "L4": 23_034}
+"""Memory of models in MiB where it is not the table's nominal figure."""
 
 TICKETS: Final[Mapping[str, str]] = {name: str(DEVICES_PER_KEY) for name in RESOURCES}
 
@@ -53,10 +48,18 @@ class SimulatedNode:
         """Its devices. A uuid names node and index, so that it is the same in every run."""
         if self.facts is not None:
             return self.facts
-        memory = self.memory_mib or MEMORY_MIB[self.model]
+        known = find_model(self.model)
+        memory = self.memory_mib or MEMORY_MIB.get(self.model) or (known.memory_mib if known else 0)
+        if not memory:
+            raise ValueError(f"{self.name}: no memory is known of a {self.model!r}: give memory_mib")
         return tuple(
             DeviceFacts(
-                uuid=f"GPU-{self.name}-{index}", index=index, model=self.model, memory_mib=memory, vendor="NVIDIA"
+                uuid=f"GPU-{self.name}-{index}",
+                index=index,
+                model=self.model,
+                memory_mib=memory,
+                vendor=known.vendor if known else "NVIDIA",
+                milli_tflops=known.milli_tflops if known else None,
             )
             for index in range(self.devices)
         )
@@ -154,15 +157,16 @@ async def open_session(plane: ControlPlane) -> AsyncIterator[Session]:
 
 
 async def create_nodes(plane: ControlPlane, nodes: Iterable[SimulatedNode]) -> None:
-    """Create these nodes, schedulable when it returns; with devices they need the kinds (``install_kinds``)."""
+    """Create these nodes; with devices they need the kinds (``install_kinds``).
+
+    They take pods at once, or with ``node_lifecycle`` as soon as that controller has seen them.
+    """
     async with open_session(plane) as session:
 
         async def create(node: SimulatedNode) -> None:
             await session.call("POST", "/api/v1/nodes", node.node())
             if node.inventory:
                 await _publish(session, node)
-            # Admission taints every new node until somebody says that it is ready.
-            await session.call("PATCH", f"/api/v1/nodes/{node.name}", {"spec": {"taints": None}}, MERGE)
 
         await session.each(nodes, create)
 

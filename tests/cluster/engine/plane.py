@@ -19,7 +19,7 @@ from cluster.engine.kubeconfig import write_kubeconfig
 from cluster.engine.ports import LOOPBACK, free_port
 from cluster.engine.service import Service, wait_until
 
-ACCOUNT_SECONDS: Final = 30.0
+ACCOUNT_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,4 +28,4 @@ def run_pod(
 def await_phase(plane: ControlPlane, namespace: str, name: str, phase: str) -> None:
     """Wait until the pod is in this phase."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    wait_until(lambda: plane.api.get(path)["status"]["phase"] == phase, f"{name} is {phase}", 60)
+    wait_until(lambda: plane.api.get(path)["status"]["phase"] == phase, f"{name} is {phase}", 120)

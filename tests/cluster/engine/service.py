@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-READY_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 15.0
+READY_SECONDS: Final = 120.0
+STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.05
 
 

@@ -44,12 +44,13 @@ def shims(folder: Path) -> set[int]:
     socket = f"{folder}/containerd.sock".encode()
     return {
         pid
-        for pid, words in _command_lines()
+        for pid, words in command_lines()
         if words[0].rsplit(b"/", 1)[-1].startswith(b"containerd-shim") and socket in words
     }
 
 
-def _command_lines() -> Iterator[tuple[int, list[bytes]]]:
+def command_lines() -> Iterator[tuple[int, list[bytes]]]:
+    """Every process and the words of its command line."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
@@ -68,7 +69,7 @@ def sweep_containers(folder: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
         return not left()
 
-    wait_until(killed, "the containers end", 20)
+    wait_until(killed, "the containers end", 60)
     for root in pod_cgroups():
         for path in sorted((p for p in root.rglob("*") if p.is_dir()), key=lambda p: -len(p.parts)):
             with suppress(OSError):

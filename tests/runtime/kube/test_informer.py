@@ -305,6 +305,20 @@ def test_a_refresh_outlives_a_failed_list(kind):
     run(law, kind)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_no_refresh_is_forgotten_however_close_they_come(streaming):
+    async def law(world: World) -> None:
+        informer = world.an_informer(streaming=streaming)
+        async with running(world, informer):
+            tasks = []
+            for _ in range(40):
+                tasks.append(asyncio.create_task(informer.refresh()))
+                await asyncio.sleep(0)
+            await world.until(lambda: all(task.done() for task in tasks))
+
+    run(law, "memory")
+
+
 @both
 def test_a_streamed_list_gives_the_same_and_goes_on_after_410(kind):
     async def law(world: World) -> None:

@@ -1,10 +1,13 @@
 """Each dialect's patch, worked out by hand; what users may not bring; what is refused, and how it is said."""
 
+import copy
 import json
 
 import pytest
 
 from tessera.core.request import Dialect
+from tessera.runtime.kube.patch import json_patch
+from tessera.wire.kube.jsonpatch import pointer
 from tessera.wire.kube.review import Outcome
 from tessera.wire.kube.verdict import Privileged, Profile
 from wire.kube.reviews import admission, admitted, ask, denied, tickets_of
@@ -194,6 +197,46 @@ def test_a_ticket_that_is_none_is_replaced_even_on_a_pod_that_was_admitted(wrong
     assert tickets_of(admitted(stored, admission(start=40))) == {"main": {"tessera.dev/ticket-1": "9"}}
 
 
+def with_tickets(obj, **by_container):
+    """``obj`` with these tickets (resource, limit, request) in place of its own."""
+    obj = copy.deepcopy(obj)
+    for one in obj["spec"]["containers"]:
+        resource, *quantities = by_container[one["name"]]
+        for side, quantity in zip(("limits", "requests"), quantities, strict=True):
+            kept = {k: v for k, v in one["resources"][side].items() if not k.startswith("tessera.dev/ticket")}
+            one["resources"][side] = kept | {resource: quantity}
+    return obj
+
+
+def test_a_sound_ticket_on_a_pod_that_was_never_admitted_is_replaced_and_told():
+    """As on a copy of another pod: two that bring the same ticket would wait for each other."""
+    brought = with_tickets(served(pod(container(limits=HAMI))), main=("tessera.dev/ticket-3", "4", "4"))
+    assert tickets_of(admitted(brought, admission(start=0))) == {"main": {"tessera.dev/ticket-0": "1"}}
+    assert len(ask(brought).warnings) == 2  # its limit and its request
+    copied = admitted(served(pod(container(limits=HAMI))), admission(start=99))
+    del copied["metadata"]["labels"]  # kubectl debug --copy-to keeps the annotations and drops the labels
+    assert tickets_of(admitted(copied, admission(start=0))) == {"main": {"tessera.dev/ticket-0": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "after"),
+    [
+        (("tessera.dev/ticket-3", "4", "4"), ("tessera.dev/ticket-3", "4", "4"), "tessera.dev/ticket-1"),
+        (("tessera.dev/ticket-3", "4", "4"), ("tessera.dev/ticket-3", "5", "6"), "tessera.dev/ticket-1"),
+    ],
+)
+def test_of_two_containers_with_one_ticket_or_half_a_ticket_the_second_gets_a_new_one(first, second, after):
+    stored = admitted(served(pod(container("a", HAMI), container("b", HAMI))), admission(start=0))
+    again = ask(with_tickets(stored, a=first, b=second), admission(start=32))
+    assert again.warnings == []  # somebody between us and us did it, not the user
+    mended = json_patch(with_tickets(stored, a=first, b=second), again.patch)
+    assert tickets_of(mended) == {"a": {"tessera.dev/ticket-3": "4"}, "b": {after: "1"}}
+
+
+def test_a_key_is_escaped_in_a_path():
+    assert pointer("metadata", "annotations", "a~b/c", 0) == "/metadata/annotations/a~0b~1c/0"
+
+
 # reinvocation
 
 
@@ -324,6 +367,12 @@ def test_a_template_is_never_refused_and_tells_what_its_pods_would_be_refused_fo
         "its pods: containers[main].resources.limits[nvidia.com/gpumem-percentage]:"
     )
     assert "start one after the other" in found.warnings[1]
+
+
+@pytest.mark.parametrize("spec", [{}, {"template": 3}, {"template": {"spec": {"containers": "none"}}}])
+def test_a_template_that_cannot_be_read_is_not_ours_to_judge(spec):
+    found = ask(workload("Deployment") | {"spec": spec})
+    assert (found.response["allowed"], found.warnings, found.answer.outcome) == (True, [], Outcome.TOLD)
 
 
 # row 33 and row 21 of the users' pains

@@ -1,4 +1,4 @@
-"""The client port over HTTPS: one pool of kept-alive connections, typed answers, watches that say how they ended.
+"""The client port over HTTPS: pools of kept-alive connections, typed answers, watches that say how they ended.
 
 What is tried again, and what is not: a read that failed (lost connection, 5xx) and anything but a POST that the
 server put off (429) are, a few times and never longer than a call may take. A POST is the caller's to repeat, who
@@ -10,6 +10,7 @@ import contextlib
 import io
 import random
 import socket
+import weakref
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -40,6 +41,7 @@ from tessera.runtime.kube.port import (
     Select,
     WatchEvent,
 )
+from tessera.runtime.kube.poster import ANSWER_SECONDS, Poster
 from tessera.runtime.kube.stream import batches
 
 T = TypeVar("T")
@@ -61,6 +63,10 @@ CALL: Final = aiohttp.ClientTimeout(total=30, sock_connect=5, sock_read=20)
 WATCH_SECONDS: Final = 300
 """How long the server holds a watch, at least; each asks for up to half as long again, so that few end at once."""
 SLACK_SECONDS: Final = 20
+KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
+CLOSING_ROUNDS: Final = 10
+"""Turns of the event loop in which closed connections say so."""
+
 JSON: Final = "application/json"
 
 
@@ -83,6 +89,8 @@ class ApiClient:
         self._clock = clock
         self._credentials = Credentials(config, clock.wall)
         self._session: aiohttp.ClientSession | None = None
+        self._poster: Poster | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._pair: tuple[bytes | None, bytes | None] = (None, None)
         self._authorization: tuple[str, Mapping[str, str]] = ("", {})
 
@@ -205,17 +213,12 @@ class ApiClient:
 
         Raises :class:`ConnectionLostError` where no answer came; the server may have acted all the same.
         """
-        session, headers = await self._ready()
-        try:
-            async with session.post(
-                self._url(path), data=body, headers=headers, timeout=self._timeout
-            ) as response:
-                data = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _lost(error) from None
-        if response.status == 401:
+        _, headers = await self._ready()
+        assert self._poster is not None
+        status, answer = await self._poster.post(path, body, headers)
+        if status == 401:
             self._credentials.forget()
-        return response.status, data
+        return status, answer
 
     async def raw(self, path: str) -> bytes:
         """The body of any address (``/readyz``, ``/version``)."""
@@ -223,9 +226,20 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close every connection; watches end."""
+        if self._poster is not None:
+            self._poster.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await self._end_farewells()
+
+    async def _end_farewells(self) -> None:
+        """Ends connections that still wait for the server's TLS farewell, which nobody else can reach any more."""
+        for opened in list(self._sockets):
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+        for _ in range(CLOSING_ROUNDS):
+            await asyncio.sleep(0)
 
     async def _call(
         self,
@@ -256,7 +270,13 @@ class ApiClient:
         data: Any = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         try:
             async with session.request(
-                method, self._url(path), data=data, params=params, headers=headers, timeout=self._timeout
+                method,
+                self._url(path),
+                data=data,
+                params=params,
+                headers=headers,
+                timeout=self._timeout,
+                server_hostname=self.config.server_name or None,
             ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -285,7 +305,13 @@ class ApiClient:
         session, headers = await self._ready()
         try:
             async with asyncio.timeout(self._timeout.sock_read):
-                response = await session.get(self._url(path), params=params, headers=headers, timeout=timeout)
+                response = await session.get(
+                    self._url(path),
+                    params=params,
+                    headers=headers,
+                    timeout=timeout,
+                    server_hostname=self.config.server_name or None,
+                )
             if response.status >= 300:
                 async with response, asyncio.timeout(self._timeout.sock_read):
                     data = await response.read()
@@ -312,12 +338,14 @@ class ApiClient:
 
     async def _renew(self, identity: Identity) -> None:
         context = tls_context(self.config, identity)
-        previous, self._session = self._session, None
+        await self.close()
+        seconds = self._timeout.sock_read or ANSWER_SECONDS
+        self._poster = Poster(self.config.server, context, self.config.server_name, seconds)
         connector = aiohttp.TCPConnector(
             limit=0,  # watches hold their connections; callers bound their own concurrency
             ssl=context if context is not None else True,
             keepalive_timeout=60,
-            socket_factory=_watched_socket,
+            socket_factory=self._open_socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -332,8 +360,17 @@ class ApiClient:
             auto_decompress=False,
         )
         self._pair = (identity.certificate, identity.key)
-        if previous is not None:
-            await previous.close()
+
+    def _open_socket(self, address: Any) -> socket.socket:
+        """A socket whose silent death is noticed in half a minute: a watch may have nothing to say for minutes."""
+        family, kind, protocol = address[:3]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE:
+            with contextlib.suppress(OSError, AttributeError):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self._sockets.add(made)
+        return made
 
     def _url(self, path: str) -> URL:
         """The address as yarl has it; our paths are quoted already."""
@@ -349,19 +386,3 @@ def _cut(response: aiohttp.ClientResponse) -> None:
 
 def _lost(error: Exception) -> ConnectionLostError:
     return ConnectionLostError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-
-
-def _watched_socket(address: Any) -> socket.socket:
-    """A socket whose silent death is noticed within half a minute: a watch may have nothing to say for minutes."""
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", 15),
-        ("TCP_KEEPINTVL", 5),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 30_000),
-    ):
-        with contextlib.suppress(OSError, AttributeError):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made

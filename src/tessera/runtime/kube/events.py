@@ -162,9 +162,6 @@ class Recorder:
         """Count or write, however often the server has to be asked; give up on what it refuses."""
         now = self._clock.monotonic()
         known = self._series.get(key)
-        if known is not None and now - known.seen > SERIES_END:
-            known = None
-            del self._series[key]
         if known is not None:
             known.seen, known.owed = now, known.owed + times
             if known.count > 1 and now - known.written < SERIES_PAUSE:

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import gc
 import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -161,25 +161,20 @@ class Informer(Generic[T, U]):
     async def _round(self) -> None:
         """One list, where one is due, and one watch. What is achieved resets the count of fruitless rounds."""
         self._fruitless += 1
-        waiting, self._waiting = self._waiting, []
+        waiting = tuple(self._waiting)  # whoever comes later wants a later list
         if waiting or self._stale:
             self._stale = True
             if self._streaming:
                 await self._interruptible(self._stream(waiting))
                 return
-            try:
-                await self._list()
-            except (ApiError, ConnectionLostError):
-                self._waiting += waiting
-                raise
-            _release(waiting)
-        await self._interruptible(self._follow())
+            await self._list()
+            self._release(waiting)
+        if not self._waiting:
+            await self._interruptible(self._follow())
 
     async def _interruptible(self, watching: Coroutine[Any, Any, None]) -> None:
         """Watches until the stream ends or :meth:`refresh` cuts in, which ends it in silence."""
         task = self._watching = asyncio.ensure_future(watching)
-        if self._waiting:
-            task.cancel()
         try:
             await asyncio.wait({task})
         finally:
@@ -224,7 +219,7 @@ class Informer(Generic[T, U]):
             comparison.finish()
         self._listed(version)
 
-    async def _stream(self, waiting: list[asyncio.Future[None]]) -> None:
+    async def _stream(self, waiting: Iterable[asyncio.Future[None]]) -> None:
         """The same as a stream that goes on as a watch; pages where the server cannot stream."""
         comparison: _Comparison[T, U] | None = _Comparison(self)
         try:
@@ -237,7 +232,7 @@ class Informer(Generic[T, U]):
                         comparison.finish()
                         comparison = None
                         self._listed(event.resource_version)
-                        _release(waiting)
+                        self._release(waiting)
                     elif event.object is not None:
                         self._heard()
                         comparison.add((event.object,))
@@ -245,8 +240,13 @@ class Informer(Generic[T, U]):
             if comparison is None or error.code not in (400, 422):
                 raise
             self._streaming = False
-        finally:
-            self._waiting += [future for future in waiting if not future.done()]
+
+    def _release(self, waiting: Iterable[asyncio.Future[None]]) -> None:
+        """Tells those who asked for a refresh before the list that there was one."""
+        for future in waiting:
+            self._waiting.remove(future)
+            if not future.done():
+                future.set_result(None)
 
     def _listed(self, version: str) -> None:
         """The store is as the server was at this version."""
@@ -279,7 +279,7 @@ class Informer(Generic[T, U]):
         if event.object is None:
             pass
         elif event.type is EventType.DELETED:
-            self._gone(event.object.metadata.key, event.object.metadata.uid)
+            self._gone(event.object.metadata.key)
         else:
             self._present(event.object)
         if revision:
@@ -293,10 +293,10 @@ class Informer(Generic[T, U]):
         key = metadata.key
         seen = self._seen.get(key)
         if seen is not None and seen.uid != metadata.uid:
-            self._gone(key, seen.uid)
+            self._gone(key)
         kept: U | None = self._project(obj)
         if kept is None:
-            self._gone(key, metadata.uid)
+            self._gone(key)
             return
         old = self._store.get(key)
         self._seen[key] = _Seen(metadata.uid, metadata.resource_version)
@@ -305,13 +305,10 @@ class Informer(Generic[T, U]):
         self._store[key] = kept
         self._tell(old, kept)
 
-    def _gone(self, key: str, uid: str) -> None:
-        """An object that is there no longer; nothing where another one has its name by now."""
-        seen = self._seen.get(key)
-        if seen is None or seen.uid != uid:
-            return
-        del self._seen[key]
-        self._tell(self._store.pop(key), None)
+    def _gone(self, key: str) -> None:
+        """An object that is there no longer, if it was kept."""
+        if self._seen.pop(key, None) is not None:
+            self._tell(self._store.pop(key), None)
 
     def _tell(self, old: U | None, new: U | None) -> None:
         for handler in self.handlers:
@@ -347,15 +344,9 @@ class _Comparison(Generic[T, U]):
         informer = self._informer
         if not self._first:
             for key in [key for key in informer._seen if key not in self._listed]:
-                informer._gone(key, informer._seen[key].uid)
+                informer._gone(key)
         for obj in self._changed:
             informer._present(obj)
-
-
-def _release(waiting: list[asyncio.Future[None]]) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_result(None)
 
 
 _kept_away = 0

@@ -107,7 +107,7 @@ class WorkQueue(Generic[K]):
     async def _next(self) -> tuple[K] | None:
         """The key that waits longest, in a tuple since a key may be falsy; ``None`` at the end."""
         while not self._ready:
-            if self._closed and not self._running:
+            if self._closed:
                 return None
             self._changed.clear()
             await self._changed.wait()

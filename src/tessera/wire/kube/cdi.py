@@ -15,7 +15,7 @@ from tessera.wire.kube.names import CDI_KIND
 VERSION: Final = "0.5.0"
 FILE_NAME: Final = "tessera.dev-gpu.json"
 DEVICE_VARIABLE: Final = "TESSERA_DEVICE_"
-"""Begins the variables by which the gate sees which devices CDI really injected: ``TESSERA_DEVICE_<index>=<uuid>``."""
+"""Begins the variables by which the gate sees what CDI really injected: ``TESSERA_DEVICE_<index>=<uuid>``."""
 
 
 class DeviceNode(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -25,6 +25,26 @@ class _FilterArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     node_names: list[str] | None = None
 
 
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _KnownPod(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Known = _Known()
+
+
+class _Call(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    pod: _KnownPod | None = None
+    node_names: list[str] | None = None
+
+
+class Candidates(msgspec.Struct, frozen=True, gc=False):
+    """Whom a Filter call is about, and the nodes; for a caller who knows the pod already."""
+
+    uid: str
+    names: list[str]
+
+
 class FilterArgs(msgspec.Struct, frozen=True, gc=False):
     """A pod and the names of the nodes that passed every check of kube-scheduler's own."""
 
@@ -80,6 +100,7 @@ class _Binding(msgspec.Struct, frozen=True, gc=False):
 
 
 _filter_decoder: Final = msgspec.json.Decoder(_FilterArgs)
+_call_decoder: Final = msgspec.json.Decoder(_Call)
 _bind_decoder: Final = msgspec.json.Decoder(BindArgs)
 _encoder: Final = msgspec.json.Encoder()
 
@@ -98,6 +119,19 @@ def decode_filter(body: bytes) -> FilterArgs:
     if args.node_names is None:
         raise ValueError("names no nodes: set nodeCacheCapable to true for this extender")
     return FilterArgs(args.pod, args.node_names)
+
+
+def decode_candidates(body: bytes) -> Candidates:
+    """The same for a pod that is known from elsewhere: nothing of it is read but who it is."""
+    try:
+        call = _call_decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"is no filter call: {error}") from error
+    if call.pod is None:
+        raise ValueError("is a filter call without a pod")
+    if call.node_names is None:
+        raise ValueError("names no nodes: set nodeCacheCapable to true for this extender")
+    return Candidates(call.pod.metadata.uid, call.node_names)
 
 
 def decode_bind(body: bytes) -> BindArgs:

@@ -1,6 +1,7 @@
 """JSON patches (RFC 6902) as values: the two operations that admission needs."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -26,8 +27,9 @@ def remove(path: str) -> Operation:
     return Operation("remove", path)
 
 
+@lru_cache(maxsize=4096)
 def pointer(*parts: str | int) -> str:
-    """JSON pointer (RFC 6901) of these keys and indices."""
+    """JSON pointer (RFC 6901) of these keys and indices; the same few are asked for again and again."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 

@@ -71,7 +71,7 @@ class Admission:
         asked = decode_review(body)
         try:
             if asked.kind.kind in KINDS and asked.kind.kind != "Pod":
-                return self._tell(asked, decode_template(asked.object))
+                return self._tell(asked)
             if asked.kind.kind != "Pod" or asked.sub_resource:
                 return Answer(encode_allowed(asked.uid, None, ()), Outcome.UNCHANGED, about=_about(asked, None))
             if asked.operation is Operation.CREATE:
@@ -94,8 +94,12 @@ class Admission:
         outcome = Outcome.UNCHANGED if patch is None else Outcome.PATCHED
         return Answer(encode_allowed(asked.uid, patch, warnings), outcome, verdict.dialect, about)
 
-    def _tell(self, asked: Review, template: PodView) -> Answer:
+    def _tell(self, asked: Review) -> Answer:
         """Warnings for everything that would be refused or odd on the pods of a template. Never refuses."""
+        try:
+            template = decode_template(asked.object)
+        except ValueError:  # not ours to judge: its pods are looked at one by one
+            return Answer(encode_allowed(asked.uid, None, ()), Outcome.TOLD, about=_about(asked, None))
         verdict = self._verdict(asked, template)
         problems = (*verdict.errors, *verdict.warnings, *_forged(template).found)
         told = (replace(problem, object="its pods") for problem in problems)

@@ -1,4 +1,4 @@
-"""The kubelet's own gRPC: device plugins and pod resources, as messages and stubs generated from their protos.
+"""The kubelet's own gRPC: messages of device plugins and pod resources; and what a hook is told (OCI).
 
-``*_pb2.py``, ``*_pb2.pyi`` and ``*_grpc.py`` come from ``tools/protos.py``; nobody edits them.
+``*_pb2.py`` and ``*_pb2.pyi`` are generated from the protos beside them by ``tools/protos.py``; nobody edits them.
 """

@@ -1,7 +1,9 @@
 """The real engine for a person: build it, leave a cluster running, stop it.
 
-Usage: ``python tools/cluster.py build|up|down``. ``build`` with ``--if-possible`` says why it cannot and succeeds,
-but not in continuous integration. A cluster lives in ``TESSERA_CLUSTER`` (default: ``~/.cache/tessera/cluster``).
+Usage: ``python tools/real_cluster.py build [--if-possible] | up [--simulated] | down``.
+
+With ``--if-possible`` a build that cannot be is no failure, but in continuous integration it is; ``--simulated``
+leaves the real node out. A cluster lives in ``TESSERA_CLUSTER`` (default: ``~/.cache/tessera/cluster``).
 """
 
 import json
@@ -15,7 +17,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from cluster.engine import binaries  # noqa: E402 - needs the path above
+from cluster.engine import binaries
 
 FOLDER: Final = Path(os.environ.get("TESSERA_CLUSTER") or Path.home() / ".cache/tessera/cluster")
 RECORD: Final = FOLDER / "cluster.json"
@@ -34,13 +36,15 @@ def build(*, if_possible: bool) -> int:
     """Build the engine, or say why that is not possible."""
     try:
         print(f"engine: {binaries.build()}")
+        if lacking := binaries.missing_reason(*binaries.NAMES):
+            print(f"engine: {lacking}. Tests that need them are left out.")
     except binaries.EngineMissingError as missing:
         print(f"engine: {missing}", file=sys.stderr)
         return 0 if if_possible and os.environ.get("CI") != "true" else 1
     return 0
 
 
-def up() -> int:
+def up(*, real: bool) -> int:
     """Start a control plane, simulated nodes and, as root, a real one, and leave them running."""
     from cluster.engine.kinds import install_kinds  # noqa: PLC0415 - `build` runs without the project's packages
     from cluster.engine.nodes import add_nodes, some_nodes  # noqa: PLC0415
@@ -56,13 +60,13 @@ def up() -> int:
         plane.start()
         install_kinds(plane)
         add_nodes(plane, some_nodes(SIMULATED, "simulated", devices=4, model="A100"))
-        record["node"] = start_real_node(plane)
+        record["node"] = start_real_node(plane) if real else None
     except BaseException:
         plane.stop()
         raise
     record["programs"] = {name: [s.pid, start_time(s.pid)] for name, s in plane.services.items()}
     RECORD.write_text(json.dumps(record, indent=1))
-    print(f"kubectl and helm: {binaries.assets_folder()}\nlogs:             {plane.logs}")
+    print(f"kubectl and helm: {binaries.program('kubectl').parent}\nlogs:             {plane.logs}")
     print(f"stop it with:     make cluster-down\n\nexport KUBECONFIG={plane.kubeconfig}")
     return 0
 
@@ -113,8 +117,8 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["build", *options]:
             return build(if_possible="--if-possible" in options)
-        case ["up"]:
-            return build(if_possible=False) or up()
+        case ["up", *options]:
+            return build(if_possible=False) or up(real="--simulated" not in options)
         case ["down"]:
             return down()
         case _:
