@@ -1,7 +1,7 @@
 """The node agent's figures: memory with 8 devices and 60 shares, time of Allocate and of the gate, idle traffic.
 
-Usage: ``PYTHONPATH=tests python bench/node_agent.py`` with the engine's programs (``make engine``). A real API server, a
-kubelet of a few lines, the agent as a process of its own, the real gate program.
+Usage: ``PYTHONPATH=tests python bench/node_agent.py`` with the engine's programs (``make engine``). A real API
+server, a kubelet of a few lines, the agent as a process of its own, the real gate program.
 """
 
 import asyncio
@@ -89,7 +89,8 @@ async def measure(plane: ControlPlane, folder: Path) -> dict[str, object]:
     port = free_port()
     command = [
         sys.executable, "-c", CODE, "--kubeconfig", plane.kubeconfig, "--node", NODE,
-        "--simulate", f"{DEVICES}xA100-SXM4-80GB", "--state-dir", folder / "tessera/agent", "--cdi-dir", folder / "cdi",
+        "--simulate", f"{DEVICES}xA100-SXM4-80GB",
+        "--state-dir", folder / "tessera/agent", "--cdi-dir", folder / "cdi",
         "--gate-socket", folder / "gate.sock", "--plugin-dir", folder / "plugins",
         "--pod-resources", folder / "none.sock", "--metrics-bind", f"127.0.0.1:{port}", "--log-level", "warning",
     ]  # fmt: skip

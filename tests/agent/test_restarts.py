@@ -116,7 +116,7 @@ def test_a_ticket_that_nobody_asks_with_is_refused_and_says_so(tmp_path):
                 GRPCError, match=r"no container of a pod bound to node n1 asks for 3 of tessera\.dev"
             ):
                 await rig.kubelet.allocate("tessera.dev/ticket-0", 3)
-            with pytest.raises(GRPCError, match="33 of tessera.dev/ticket-0 is no ticket"):
+            with pytest.raises(GRPCError, match=r"33 of tessera\.dev/ticket-0 is no ticket"):
                 await rig.kubelet.allocate("tessera.dev/ticket-0", 33)
 
     asyncio.run(scenario())

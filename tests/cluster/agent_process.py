@@ -31,7 +31,9 @@ CODE = "from tessera.cli.agent import command; import sys; sys.exit(command(stan
 class AgentProcess:
     """One agent; its files lie below ``folder``, what must be at a fixed place is the real node's."""
 
-    def __init__(self, plane: ControlPlane, node: RealNode, folder: Path, *flags: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, node: RealNode, folder: Path, *flags: str, name: str = "agent"
+    ) -> None:
         self.plane, self.node, self.folder = plane, node, folder
         self.state = folder / "tessera/agent"
         self.metrics_port = free_port()
@@ -51,8 +53,8 @@ class AgentProcess:
             *flags,
         ]  # fmt: skip
         environment = {"TESSERA_STATE_DIR": str(folder / "machines")}
-        log = folder / "agent.log"
-        self.service = Service("agent", command, log, ready=self.is_ready, environment=environment)
+        log = folder / f"{name}.log"
+        self.service = Service(name, command, log, ready=self.is_ready, environment=environment)
 
     def is_ready(self) -> bool:
         return self.page("/readyz")[0] == 200

@@ -191,7 +191,7 @@ def test_a_privileged_container_with_a_share_still_has_its_limit(share):
 
 
 def test_restarts_of_agent_kubelet_and_runtime_touch_no_running_pod(share):
-    """Rows 62, 66, 28: library and region keep their inodes, the container its id; the next pod is limited too."""
+    """Rows 62, 66, 28: library and region keep their inodes, the container its id; the next is limited too."""
     uid = share.run("p", HOLD)
     before = share.running("p")
     wait_until(lambda: share.used(uid) == 64 << 20, "64 MiB are held")
@@ -202,7 +202,7 @@ def test_restarts_of_agent_kubelet_and_runtime_touch_no_running_pod(share):
     told = share.agent.registrations()
     share.node.kubelet.restart()
     share.node.await_ready()
-    # The kubelet admits its pods anew while it starts, and asks the runtime whether they run: it must be there then.
+    # The kubelet admits its pods anew while it starts and asks the runtime whether they run: it must answer then.
     wait_until(lambda: share.agent.registrations() > told, "the plugins are registered again", 30)
     assert share.running("p") == before
     share.node.containerd.restart()
@@ -243,13 +243,19 @@ def kill_container(node, container_id):
     os.kill(next(int(row[1]) for row in rows if row[0] == container_id), signal.SIGKILL)
 
 
-def test_a_program_that_no_limit_reaches_is_told_within_seconds(share, tmp_path):
-    """Row 26: a static program cannot be limited; its pod says so."""
+@pytest.fixture(scope="module")
+def static_image(real_node, native, tmp_path_factory):
+    """A program with the driver in itself: no preload library reaches it."""
+    tmp_path = tmp_path_factory.mktemp("static")
     binary = tmp_path / "static"
     command = ["cc", "-static", "-o", binary, TENANT, SIMULATED / "libcuda_sim.a", "-lpthread"]
     subprocess.run([str(part) for part in command], check=True, capture_output=True)
     files = {**busybox_files(), "/bin/tenant": binary}
-    share.node.import_image(make_image(tmp_path, STATIC_IMAGE, files, ["/bin/sh", "-c"]))
+    real_node.import_image(make_image(tmp_path, STATIC_IMAGE, files, ["/bin/sh", "-c"]))
+
+
+def test_a_program_that_no_limit_reaches_is_told_within_seconds(share, static_image):
+    """Row 26: a static program cannot be limited; its pod says so."""
     share.run("p", "(echo alloc 32; sleep 600) | tenant", container={"image": STATIC_IMAGE})
     share.running("p")
     wait_until(lambda: events_of(share.plane, share.namespace, "IsolationAbsent"), "an event", 15)
@@ -260,6 +266,23 @@ def test_a_program_that_no_limit_reaches_is_told_within_seconds(share, tmp_path)
     page = share.agent.page("/metrics")[1]
     assert 'tessera_isolation_absent{breach="unregistered"} 1' in page
     assert f'namespace="{share.namespace}",pod="p",container="main",state="absent"' in page
+
+
+def test_such_a_program_is_ended_where_that_is_the_policy(share, static_image):
+    share.agent.service.stop()
+    killer = AgentProcess(share.plane, share.node, share.agent.folder, "--escapes", "kill", name="killer")
+    try:
+        killer.start().await_tickets()
+        script = '(echo alloc 32; sleep 600) | { tenant; echo "status $?"; }'
+        share.run("p", script, container={"image": STATIC_IMAGE})
+        wait_until(lambda: "status 137" in share.said("p"), "the program is ended", 60)
+        (note,) = events_of(share.plane, share.namespace, "IsolationAbsent")
+        assert "was stopped: it used" in note
+        assert "tessera_killed_processes 1" in killer.page("/metrics")[1]
+    finally:
+        killer.service.stop()
+        share.agent.service.start()
+    share.agent.await_tickets()
 
 
 def test_tools_see_devices_where_the_kubelet_has_tickets(share):
@@ -273,8 +296,9 @@ def test_tools_see_devices_where_the_kubelet_has_tickets(share):
     assert held == {("p", "main"): [("nvidia.com/gpu", [UUIDS[0]])]}
     raw = asyncio.run(list_pod_resources(share.node.pod_resources))
     (mine,) = [pod for pod in raw.pod_resources if pod.namespace == share.namespace]
-    (device,) = mine.containers[0].devices
-    assert (device.resource_name, len(device.device_ids)) == ("tessera.dev/ticket-1", 6)
+    devices = mine.containers[0].devices
+    assert {device.resource_name for device in devices} == {"tessera.dev/ticket-1"}
+    assert sum(len(device.device_ids) for device in devices) == 6
 
 
 def test_a_faulty_device_is_published_and_told_to_the_pods_that_use_it(share):

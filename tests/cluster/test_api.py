@@ -8,7 +8,7 @@ import pytest
 
 from cluster.engine.api import Api, ApiFailure
 
-OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"n": %d}'
+OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"n": %d}'
 REFUSED = b"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\n\r\ntaken"
 
 

@@ -12,8 +12,8 @@ from tessera.runtime.kube.election import LeaseWatch
 ELECTION = {
     "leaderElection": {
         "leaderElect": True,
-        "leaseDuration": "3s",
-        "renewDeadline": "2s",
+        "leaseDuration": "8s",
+        "renewDeadline": "6s",
         "retryPeriod": "500ms",
         "resourceLock": "leases",
         "resourceName": "tessera-test",

@@ -74,5 +74,8 @@ def wait_running(plane: ControlPlane, namespace: str, selector: str = "", second
         pods = plane.api.get(path)["items"]
         return bool(pods) and all(pod["status"].get("phase") == "Running" for pod in pods)
 
-    wait_until(all_run, f"all pods of {namespace} run", seconds)
+    try:
+        wait_until(all_run, f"all pods of {namespace} run", seconds)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}\n{plane.kubectl('describe', 'pods', '-n', namespace)}") from error
     return list(plane.api.get(path)["items"])

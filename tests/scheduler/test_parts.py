@@ -272,6 +272,15 @@ def test_the_audit_counts_what_it_found_in_a_whole_round() -> None:
     assert audit.drift == 0
 
 
+def test_a_node_that_leaves_in_the_middle_of_a_round_is_passed_over() -> None:
+    state = a_state({"n0": 1, "n1": 1})
+    audit = Audit(state)
+    audit.step(1)
+    state.saw_gpu_node("n1", None)
+    state.rebuild()
+    assert not audit.step(2)
+
+
 # binder
 
 

@@ -176,6 +176,19 @@ def test_a_binding_without_an_answer_keeps_the_place_and_is_offered_again() -> N
     assert again.text == bindable.text
 
 
+def test_a_refusal_after_a_lost_answer_may_mean_that_the_pod_is_bound_and_frees_nothing() -> None:
+    state = a_state({"n0": 1})
+    pod = a_pod("a", share(20 * GIB))
+    place(state, pod)
+    for outcome in (Outcome.DOUBTFUL, Outcome.FAILED):  # the second is told that the pod is assigned already
+        bindable = state.begin_bind(pod.uid, pod.key, "n0", 0.0)
+        assert isinstance(bindable, Bindable)
+        state.end_bind(bindable, outcome, 0.0)
+    assert free_memory(state, "n0-0") == 4 * GIB
+    state.expire(DOUBT_SECONDS)
+    assert free_memory(state, "n0-0") == 24 * GIB
+
+
 def test_a_doubt_ends_by_time() -> None:
     state = a_state({"n0": 1})
     pod = a_pod("a", share(20 * GIB))

@@ -15,7 +15,7 @@ from grpclib.server import Server
 from tessera.agent.allocate import Allocate, AllocateError, Allocator
 from tessera.agent.answer import Answer
 from tessera.agent.cdi import remove_spec
-from tessera.agent.figures import declare_containers, declare_devices, gate_histogram
+from tessera.agent.figures import Readings, declare_containers, declare_devices, gate_histogram
 from tessera.agent.foreign import PodResources
 from tessera.agent.gate import Gatekeeper, bundles_below, serve_gate
 from tessera.agent.grant import ContainerGrant
@@ -42,6 +42,7 @@ from tessera.agent.rounds import (
 from tessera.agent.store import ShareStore
 from tessera.agent.verdict import Expected
 from tessera.core.errors import TesseraError
+from tessera.runtime.clock import Clock
 from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import ClusterConfig
 from tessera.runtime.kube.events import Recorder
@@ -176,7 +177,7 @@ async def start(parts: Parts, shell: Shell) -> None:
     patrol, faults = _rounds(parts, shell)
     if settings.tools_socket is not None:
         await _serve_tools(parts, settings.tools_socket, shell)
-    _declare(parts, outcomes, servers, patrol, faults)
+    _declare(parts, clock, outcomes, servers, patrol, faults)
     side = await serve(health_app(_health(parts, servers, shell), parts.metrics), settings.metrics, name="metrics")
     shell.on_end("metrics", side.close)
 
@@ -280,10 +281,12 @@ async def _serve_tools(parts: Parts, socket: Path, shell: Shell) -> None:
     shell.on_end("tools", _closing(server.close))
 
 
-def _declare(parts: Parts, outcomes: Outcomes, servers: PluginServers, patrol: Patrol, faults: FaultRound) -> None:
+def _declare(
+    parts: Parts, clock: Clock, outcomes: Outcomes, servers: PluginServers, patrol: Patrol, faults: FaultRound
+) -> None:
     """The metrics beside those that the parts made themselves."""
     metrics, gatekeeper = parts.metrics, parts.gatekeeper
-    declare_containers(metrics, parts.store, patrol.isolation)
+    declare_containers(metrics, Readings(parts.store, clock), patrol.isolation)
     declare_devices(metrics, parts.node, parts.machine)
     gatekeeper.seconds = gate_histogram(metrics)
     metrics.matrix(

@@ -124,7 +124,7 @@ def _library_mounts(sonames: Iterable[str], root: Path) -> Iterable[AnswerMount]
 
 
 def real_path(path: str, root: Path) -> str | None:
-    """The node's file behind a path of the node, links followed as the node would; ``None`` where there is none."""
+    """The node's file behind a path of the node, links followed as the node would, if there is one."""
     for _ in range(_MOST_LINKS):
         seen = root / path.lstrip("/")
         if not seen.is_symlink():

@@ -8,9 +8,11 @@ from tessera.agent.node import NodeState
 from tessera.agent.store import ShareStore, StoredShare, read_region
 from tessera.core.device import Device
 from tessera.core.units import WHOLE
+from tessera.runtime.clock import Clock
 from tessera.runtime.metrics import Metrics, Unavailable, Value
-from tessera.wire.shm import RegionDevice
+from tessera.wire.shm import Region, RegionDevice
 
+KEPT_SECONDS: Final = 0.2
 _CONTAINER: Final = ("namespace", "pod", "container", "device")
 _DEVICE: Final = ("device", "index", "model")
 _GATE_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.015, 0.05, 0.2, 1.0)
@@ -18,18 +20,34 @@ _GATE_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.015, 0.05, 0.2, 1
 Rows = Iterator[tuple[Sequence[str], Value]]
 
 
-def declare_containers(metrics: Metrics, store: ShareStore, isolation: Callable[[StoredShare], str]) -> None:
+class Readings:
+    """All shares with their regions, read once a scrape: several metrics show the same reading."""
+
+    def __init__(self, store: ShareStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._read: tuple[tuple[StoredShare, Region | str], ...] = ()
+        self._at = -KEPT_SECONDS
+
+    def now(self) -> tuple[tuple[StoredShare, Region | str], ...]:
+        """Each share and its region, or what is wrong with it; not older than :data:`KEPT_SECONDS`."""
+        if self._clock.monotonic() - self._at >= KEPT_SECONDS:
+            self._read = tuple((share, read_region(share.region)) for share in self._store.shares())
+            self._at = self._clock.monotonic()
+        return self._read
+
+
+def declare_containers(metrics: Metrics, readings: Readings, isolation: Callable[[StoredShare], str]) -> None:
     """A row for each device of each container; ``isolation`` says whether limits hold, empty before it starts."""
 
     def rows(value: Callable[[RegionDevice], Value]) -> Callable[[], Rows]:
-        return lambda: _container_rows(store, value)
+        return lambda: _container_rows(readings, value)
 
     for name, help_, value in _PER_CONTAINER:
         counter = name.endswith("_total")
         metrics.matrix(f"container_{name}", help_, _CONTAINER, rows(value), counter=counter)
 
     def states() -> Rows:
-        for share in store.shares():
+        for share, _ in readings.now():
             if state := isolation(share):
                 grant = share.grant
                 yield (grant.namespace, grant.pod, grant.container, state), 1.0
@@ -56,9 +74,9 @@ _PER_CONTAINER: Final[tuple[tuple[str, str, Callable[[RegionDevice], Value]], ..
 )
 
 
-def _container_rows(store: ShareStore, value: Callable[[RegionDevice], Value]) -> Rows:
-    for share in store.shares():
-        region, grant = read_region(share.region), share.grant
+def _container_rows(readings: Readings, value: Callable[[RegionDevice], Value]) -> Rows:
+    for share, region in readings.now():
+        grant = share.grant
         for granted in grant.devices:
             labels = (grant.namespace, grant.pod, grant.container, granted.uuid)
             if isinstance(region, str):

@@ -64,13 +64,8 @@ class Gatekeeper:
         allocated: Allocated,
         device_nodes: Callable[[], frozenset[str]],
     ) -> None:
-        self._bundles = bundles
-        self._store, self._expecting, self._allocated, self._device_nodes = (
-            store,
-            expecting,
-            allocated,
-            device_nodes,
-        )
+        self._store, self._bundles, self._expecting = store, bundles, expecting
+        self._allocated, self._device_nodes = allocated, device_nodes
         self.answers: dict[str, int] = {"ok": 0, "no": 0}
         self.seconds: Callable[[float], None] = lambda _: None
         """Told of each answer's duration."""

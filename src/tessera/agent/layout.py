@@ -8,7 +8,7 @@
     <state>/faults.json                                   device faults that outlive an agent
     <state>/../lib/<hash>/{libtessera.so,ld.so.preload}   the limiter, one directory a version, never replaced
     <state>/../bin/<hash>/tessera-gate                    the gate program, the same way
-    <state>/../sim-driver/<hash>/                         the simulated driver, where the machine is a simulated one
+    <state>/../sim-driver/<hash>/                         the driver of a simulated machine
 
 The agent sees all of these under the node's own paths: they go into mounts of other containers.
 """

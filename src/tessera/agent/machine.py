@@ -19,6 +19,7 @@ from tessera.vendors.spec import VendorSpec
 
 FAULTS_SUFFIX: Final = ".faults"
 """Beside a simulated machine's description: lines of ``<uuid> <code>``, read as its devices' fault reports."""
+NODE_ROOT: Final = Path("/")
 NOTHING: Final = Inventory((), (), "")
 
 _VENDOR: Final = {vendor.name: vendor for vendor in VENDORS}
@@ -49,11 +50,11 @@ class Found:
 class Machine:
     """See the module. Close it when done.
 
-    ``description`` is that of a simulated machine, whose driver's libraries lie in ``simulator``; ``root`` is where
-    we see the node's own root directory.
+    ``description`` is that of a simulated machine, whose driver's libraries lie in ``simulator``; ``root`` is
+    where we see the node's own root directory.
     """
 
-    def __init__(self, description: Path | None, simulator: Callable[[], Path], root: Path = Path("/")) -> None:
+    def __init__(self, description: Path | None, simulator: Callable[[], Path], root: Path = NODE_ROOT) -> None:
         self.description = description
         self._simulator, self._root = simulator, root
         self._stack = ExitStack()

@@ -66,7 +66,9 @@ def unheld(state: State) -> list[str]:
 
 
 def node_drift(state: State, node: str) -> list[str]:
-    """What differs on one node."""
+    """What differs on one node; nothing on one that has left the fleet since the round began."""
+    if node not in state.fleet.node_row:
+        return []
     placements, problems = _placements(state, node)
     fleet, usage = state.fleet, state.view().usage
     sums: dict[str, list[int]] = {}

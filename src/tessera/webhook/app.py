@@ -4,7 +4,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -13,7 +13,7 @@ from tessera.runtime.kube.events import EventKind, Recorder, Subject
 from tessera.runtime.kube.port import KubeClient
 from tessera.runtime.log import logger
 from tessera.runtime.metrics import Metrics, Unavailable
-from tessera.runtime.serve import Answer, Bind, Health, health_app, serve
+from tessera.runtime.serve import Answer, Bind, Health, Lean, health_app, serve
 from tessera.runtime.shell import Fate, Shell
 from tessera.runtime.tls import Lifetimes, ReloadingContext
 from tessera.webhook.certificate import USUAL, CertificateKeeper, Place
@@ -98,9 +98,7 @@ async def _certificate(shell: Shell, context: ReloadingContext) -> None:
         await shell.clock.sleep(0.05)
 
 
-def reviewer(
-    admission: Admission, profiles: KnownProfiles, metrics: Metrics
-) -> Callable[[str, str, bytes], Awaitable[Answer]]:
+def reviewer(admission: Admission, profiles: KnownProfiles, metrics: Metrics) -> Lean:
     """The handler of AdmissionReviews, which counts and times them and writes a line for each refusal."""
     reviews = metrics.counter("webhook_reviews_total", "Reviews by outcome and dialect.", ("outcome", "dialect"))
     seconds = metrics.histogram("webhook_review_seconds", "Time from a review's arrival to its answer.")
@@ -110,18 +108,23 @@ def reviewer(
         for dialect in ("", "native", "hami", "tensor-fusion")
     }
 
-    async def review(method: str, _path: str, body: bytes) -> Answer:
+    def review(method: str, _path: str, body: bytes) -> Answer | Awaitable[Answer]:
         began = time.perf_counter()
         if method != "POST":
             return Answer(b"POST an AdmissionReview\n", 405, "text/plain")
         try:
             found = admission.review(body)
-            if profiles.missed and await profiles.fetch():
-                found = admission.review(body)
         except ValueError as error:
             _log.warning("wrong review", error=str(error))
             counters[Outcome.MALFORMED, ""].inc()
             return Answer(f"the body {error}\n".encode(), 400, "text/plain")
+        return again(body, found, began) if profiles.missed else answer(found, began)
+
+    async def again(body: bytes, found: Reviewed, began: float) -> Answer:
+        """The answer once it is known whether a profile that was missed has just been made."""
+        return answer(admission.review(body) if await profiles.fetch() else found, began)
+
+    def answer(found: Reviewed, began: float) -> Answer:
         counters[found.outcome, found.dialect or ""].inc()
         _tell(found)
         seconds.observe(time.perf_counter() - began)
