@@ -66,6 +66,16 @@ cluster: setup ## leave a real cluster running, and print its kubeconfig
 cluster-down: ## end that cluster
 	@$(PYTHON) tools/real_cluster.py down
 
+.PHONY: cluster-demo
+cluster-demo: setup ## the road of one pod on a real cluster, with what each part wrote (as root: a real node)
+	@$(PY) tools/real_cluster.py build
+	@PYTHONPATH=tests $(PY) examples/cluster_demo.py
+
+.PHONY: bench-cluster
+bench-cluster: setup ## print the figures of a cluster (20 minutes)
+	@$(PY) tools/real_cluster.py build
+	@PYTHONPATH=tests $(PY) bench/cluster/run.py
+
 .PHONY: test
 test: setup ## every test: pure core, C library under ASan and UBSan, end to end
 	$(BIN)/ruff format --check --quiet src tests tools bench examples
@@ -85,6 +95,10 @@ bench: setup ## print the figures of this machine
 .PHONY: verify
 verify: setup ## regenerate what is generated; fails where that changes anything
 	$(PY) tools/plan_schema.py --check
+	$(PY) tools/crds.py --check
+	$(PY) tools/chart.py --check
+	$(PY) tools/protos.py --check
+	$(PY) tools/metrics_table.py --check
 	git diff --exit-code --stat
 
 .PHONY: ci

@@ -138,6 +138,21 @@ def test_a_question_that_makes_no_sense_is_refused(tmp_path, name):
     asyncio.run(scenario())
 
 
+def test_a_container_whose_process_the_agent_cannot_see_is_refused(tmp_path):
+    """kai 6, row 11: an agent in a PID namespace of its own would watch nobody."""
+
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await rig.registered()
+            pod = await rig.bind()
+            bundle = bundle_of(rig, await rig.kubelet.allocate("tessera.dev/ticket-1", 6), tmp_path / "bundle")
+            code, said = await ask(rig, {**state_of(pod, bundle), "pid": 2**22 + 1})
+            assert code == 1
+            assert "give the agent the node's PID namespace" in said
+
+    asyncio.run(scenario())
+
+
 def test_nothing_starts_while_the_agent_is_dead_or_stalled(tmp_path):
     """kai 5, "agent dead at create": 0 of 20 containers start unlimited."""
 

@@ -276,6 +276,7 @@ def test_such_a_program_is_ended_where_that_is_the_policy(share, static_image):
         script = '(echo alloc 32; sleep 600) | { tenant; echo "status $?"; }'
         share.run("p", script, container={"image": STATIC_IMAGE})
         wait_until(lambda: "status 137" in share.said("p"), "the program is ended", 60)
+        wait_until(lambda: events_of(share.plane, share.namespace, "IsolationAbsent"), "an event", 15)
         (note,) = events_of(share.plane, share.namespace, "IsolationAbsent")
         assert "was stopped: it used" in note
         assert "tessera_killed_processes 1" in killer.page("/metrics")[1]

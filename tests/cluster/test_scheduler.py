@@ -203,6 +203,7 @@ def test_an_inventory_that_appears_is_used_within_seconds(
         path = f"/apis/{API_VERSION}/gpunodes/{name}"
         status = control_plane.api.get(path)["status"]
         control_plane.api.merge(f"{path}/status", {"status": {"devices": []}})
+        wait_until(lambda: f'node="{name}"' not in pair.get("/metrics")[1], "the empty inventory is seen")
         create(control_plane, admitted_pod("a", quarter(), namespace=namespace, **here(namespace)))
         wait_until(lambda: bool(events_of(control_plane, namespace, "a", "FailedScheduling")), "told why")
         assert "no GPU on this node" in events_of(control_plane, namespace, "a", "FailedScheduling")[0]

@@ -282,3 +282,10 @@ def test_what_a_pod_takes_of_its_node_is_not_in_its_own_way() -> None:
         await bind(client, "n", "it", uid, "tight", {ALLOCATION: text})
 
     assert "tight" in account(build).could_be_on
+
+
+def test_cpu_that_no_node_has_is_a_reason() -> None:
+    async def build(client: MemoryCluster) -> None:
+        await put_pod(client, "n", pod_body("it", request_of((1024, 100)), 9, resources={"cpu": "65"}))
+
+    assert "too little CPU (asked 65000m, most free 64000m)" in said(account(build))

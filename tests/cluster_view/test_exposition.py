@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.world import a_container_grant
-from tessera.agent.figures import declare_containers, declare_devices
+from tessera.agent.figures import KEPT_SECONDS, Readings, declare_containers, declare_devices
 from tessera.agent.layout import Layout
 from tessera.agent.store import ShareStore
 from tessera.cluster.usage import (
@@ -26,6 +26,7 @@ from tessera.cluster.usage import (
 from tessera.core.device import Device
 from tessera.core.units import MiB
 from tessera.policy.rank import DEFAULT_POLICY, POLICIES
+from tessera.runtime.clock import ManualClock
 from tessera.runtime.metrics import Metrics, Unavailable
 from tessera.runtime.nvml import Reading
 from tessera.scheduler.meters import Meters, expose_state
@@ -48,9 +49,17 @@ def store(tmp_path: Path, native: Path) -> ShareStore:
     return ShareStore(Layout(tmp_path / "agent"))
 
 
+class NextScrape(ManualClock):
+    """A clock of which every look is a scrape later than the one before."""
+
+    def monotonic(self) -> float:
+        self.looks = getattr(self, "looks", 0.0) + KEPT_SECONDS
+        return self.looks
+
+
 def exposed(store: ShareStore) -> Metrics:
     metrics = Metrics()
-    declare_containers(metrics, store, lambda share: "enforced")
+    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "enforced")
     return metrics
 
 
@@ -156,7 +165,7 @@ def test_the_tables_of_the_page_are_as_the_processes_declare() -> None:
 def test_what_the_tool_finds_is_all_that_is_exposed(store: ShareStore) -> None:
     """The table is read from the source; what is really declared must be in it."""
     metrics = Metrics()
-    declare_containers(metrics, store, lambda share: "")
+    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "")
     Meters(metrics)
     expose_state(metrics, State(POLICIES[DEFAULT_POLICY]))
     rows = dict(re.findall(r"^\| `(tessera_\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
@@ -211,7 +220,7 @@ def test_a_rule_groups_and_says_only_labels_that_its_metric_has(rule: dict[str, 
 
 def test_top_reads_metrics_that_the_agent_declares(store: ShareStore) -> None:
     metrics, nothing = Metrics(), SimpleNamespace()
-    declare_containers(metrics, store, lambda share: "")
+    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "")
     declare_devices(metrics, nothing, nothing)  # type: ignore[arg-type]
     read = {CONTAINER_USED, CONTAINER_PEAK, CONTAINER_REFUSED, DEVICE_USED, DEVICE_BUSY}
     assert read <= {m.name for m in metrics.table()}

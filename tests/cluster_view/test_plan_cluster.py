@@ -163,8 +163,15 @@ def test_who_came_first_is_first_whatever_the_name() -> None:
     async def names() -> list[str]:
         seconds = iter(range(1_000, 2_000))
         client = MemoryCluster(wall=lambda: float(next(seconds)))
-        await put_pod(client, "n", pod_body("zebra", request_of((1024, 100)), 4))
-        await put_pod(client, "n", pod_body("ant", request_of((1024, 100)), 5))
+        await put_pod(client, "n", pod_body("z", request_of((1024, 100)), 4))
+        await put_pod(client, "n", pod_body("a", request_of((1024, 100)), 5))
         return [facts.name for facts in (await observe(client)).waiting()]
 
-    assert asyncio.run(names()) == ["zebra", "ant"]
+    assert asyncio.run(names()) == ["z", "a"]
+
+
+def test_what_is_held_of_a_device_that_is_gone_is_of_no_level() -> None:
+    async def build(client: MemoryCluster) -> None:
+        await place(client, ("n", "left"), (1024, 100), "big", devices("gone", A100), 1)
+
+    assert planned(build).summary.memory_mib.before == 0

@@ -4,8 +4,10 @@ The gate answers before anything else is up: it needs the disk alone. Ticket dev
 of the node are known, so that the kubelet never asks somebody who cannot know.
 """
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -58,7 +60,7 @@ from tessera.vendors.registry import VENDORS
 from tessera.wire.kube.objects import KubePod
 
 COMPONENT: Final = "agent"
-PUBLISHED_LATE_SECONDS: Final = 120.0
+FLUSH_SECONDS: Final = 1.0
 
 _log: Final = logger("agent")
 
@@ -167,6 +169,7 @@ async def start(parts: Parts, shell: Shell) -> None:
     shell.on_end("gate", _closing(gate.close))
     shell.supervise("pods", parts.informer.run, Fate.RESTART)
     shell.supervise("events", parts.recorder.run, Fate.RESTART)
+    shell.on_end("last events", lambda: _flushed(parts.recorder))
     shell.supervise("devices", lambda: repeat(node.look, DEVICES_SECONDS, clock), Fate.RESTART)
     shell.supervise("runtime", lambda: _follow_node(parts, shell), Fate.RESTART)
     shell.supervise("publish", parts.publisher.run, Fate.RESTART)
@@ -180,6 +183,12 @@ async def start(parts: Parts, shell: Shell) -> None:
     _declare(parts, clock, outcomes, servers, patrol, faults)
     side = await serve(health_app(_health(parts, servers, shell), parts.metrics), settings.metrics, name="metrics")
     shell.on_end("metrics", side.close)
+
+
+async def _flushed(recorder: Recorder) -> None:
+    """What was seen last is told, where the API server takes it at once."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(recorder.flush(), FLUSH_SECONDS)
 
 
 def _closing(close: Callable[[], None]) -> Callable[[], Awaitable[None]]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tessera.agent.cgroups import placement_of
 from tessera.agent.grant import ContainerGrant
 from tessera.agent.store import ShareStore, StoredShare, read_region
 from tessera.agent.verdict import Expected, Observed, refusal_of
@@ -108,7 +109,7 @@ class Gatekeeper:
             # Whose share it has is only looked up for the message: most containers are let in.
             owners = Observed(seen.region, seen.library, seen.allocated, self._owners(), seen.device_nodes)
             return refusal_of(who, config, expected, owners)
-        return self._admit(share, state.id)
+        return _unseen(state, who) or self._admit(share, state.id)
 
     def _admit(self, share: StoredShare, container_id: str) -> str:
         try:
@@ -119,6 +120,17 @@ class Gatekeeper:
 
     def _owners(self) -> dict[str, str]:
         return {str(share.region): share.grant.title for share in self._store.shares()}
+
+
+def _unseen(state: OciState, who: Identity) -> str:
+    """Why we could not watch the container: its process is hidden from us, or is another pod's; empty where we can."""
+    title = f"tessera: container {who.container} of pod {who.key} is not started"
+    if not (PROC / str(state.pid)).exists():
+        return f"{title}: the agent does not see its process {state.pid}; give the agent the node's PID namespace"
+    place = placement_of(state.pid)
+    if place is not None and place.uid != who.uid:
+        return f"{title}: its process {state.pid} is in the cgroup of the pod with uid {place.uid}"
+    return ""
 
 
 async def serve_gate(path: Path, judge: Callable[[OciState], str]) -> asyncio.Server:
