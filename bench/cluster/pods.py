@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import aiohttp
 import msgspec
 
 from cluster.engine.nodes import Session
@@ -61,21 +62,21 @@ def a_pod(name: str, number: int, scheduler: str, **spec: Any) -> dict[str, Any]
     }
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, frozen=True):
     name: str = ""
     resourceVersion: str = ""  # noqa: N815
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, frozen=True):
     nodeName: str = ""  # noqa: N815
 
 
-class _Pod(msgspec.Struct):
+class _Pod(msgspec.Struct, frozen=True):
     metadata: _Meta
     spec: _Spec = _Spec()
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, frozen=True):
     type: str
     object: _Pod
 
@@ -96,9 +97,10 @@ class Counter:
         """Follow the namespace's pods, resuming where the server ended the stream."""
         version = "0"
         path = f"/api/v1/namespaces/{self.namespace}/pods?watch=1&allowWatchBookmarks=1&resourceVersion="
+        forever = aiohttp.ClientTimeout(total=None)
         while True:
             rest = b""
-            async with self.session.http.get(self.session.server + path + version, timeout=None) as answer:
+            async with self.session.http.get(self.session.server + path + version, timeout=forever) as answer:
                 self.watching.set()
                 async for chunk in answer.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
@@ -108,10 +110,12 @@ class Counter:
                         if event.object.spec.nodeName and event.type == "MODIFIED":
                             self.bound.setdefault(event.object.metadata.name, time.perf_counter())
 
-    async def until(self, count: int, seconds: float) -> None:
-        """Wait until ``count`` pods are bound. Raises :class:`TimeoutError`."""
+    async def until(self, count: int, seconds: float, watch: "asyncio.Task[None]") -> None:
+        """Wait until ``count`` pods are bound. Raises :class:`TimeoutError`, or what ended the watch."""
         async with asyncio.timeout(seconds):
             while len(self.bound) < count:
+                if watch.done():
+                    watch.result()
                 await asyncio.sleep(0.02)
 
 

@@ -1,18 +1,17 @@
 """Our processes beside a control plane of the harness, and what they cost."""
 
 import os
-import subprocess
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from cluster.engine.plane import ControlPlane
 from cluster.engine.ports import LOOPBACK, free_port
 from cluster.engine.service import Service
+from tessera.scheduler.stock import Settings, configuration
+from tessera.wire.kube.names import SCHEDULER_NAME
 
 TESSERA: Final = str(Path(sys.executable).with_name("tessera"))
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -57,8 +56,6 @@ def start_extender(plane: ControlPlane, *flags: str) -> tuple[Service, str]:
 def start_scheduler(plane: ControlPlane, *flags: str) -> Service:
     """Our extender and its stock kube-scheduler, ready to place."""
     service, url = start_extender(plane, *flags)
-    text = subprocess.run(
-        [TESSERA, "scheduler", "config", "--extender", url], capture_output=True, text=True, check=True
-    ).stdout
-    plane.start_scheduler("tessera-kube-scheduler", config=yaml.safe_load(text), kubeconfig=plane.kubeconfig)
+    config = configuration(Settings((SCHEDULER_NAME,), url, ""))
+    plane.start_scheduler("tessera-kube-scheduler", config=config, kubeconfig=plane.kubeconfig)
     return service

@@ -53,7 +53,7 @@ async def one_run(session: Session, scheduler: str, count: int) -> tuple[float, 
     mine = [next(numbers()) for _ in range(count)]
     start = time.perf_counter()
     await session.each(mine, create)
-    await counter.until(count, 300)
+    await counter.until(count, 300, watch)
     took = max(counter.bound.values()) - start
     waits = [counter.bound[name] - created[name] for name in created]
     watch.cancel()

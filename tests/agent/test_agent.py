@@ -68,3 +68,37 @@ def test_the_inventory_is_published_once_and_then_nothing_is_written(tmp_path):
             assert [c for c in rig.cluster.calls if c.verb not in ("get", "list", "watch")] == before
 
     asyncio.run(scenario())
+
+
+def writes(rig):
+    return [call for call in rig.cluster.calls if call.verb in ("create", "replace", "patch", "delete")]
+
+
+def test_the_same_inventory_after_a_restart_costs_no_write(tmp_path):
+    """Row 68: after a restart of the agent or the machine the inventory is what it was."""
+
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await until(lambda: rig.parts.publisher.published is not None, "published")
+            node, before = await rig.cluster.get(GPU_NODES, NODE, dict), len(writes(rig))
+            await rig.stop_agent()
+            await rig.start_agent()
+            await until(lambda: rig.parts.publisher.published is not None, "published again")
+            assert await rig.cluster.get(GPU_NODES, NODE, dict) == node
+            assert len(writes(rig)) == before
+
+    asyncio.run(scenario())
+
+
+def test_an_object_that_somebody_deleted_or_changed_is_put_right_at_once(tmp_path):
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await until(lambda: rig.parts.publisher.published is not None, "published")
+            status = (await rig.cluster.get(GPU_NODES, NODE, dict))["status"]
+            await rig.cluster.delete(GPU_NODES, NODE)
+            await until(lambda: rig.node_status() == status, "it is back")
+            found = await rig.cluster.get(GPU_NODES, NODE, dict)
+            await rig.cluster.replace(GPU_NODES, NODE, {**found, "status": {}}, dict, subresource="status")
+            await until(lambda: rig.node_status() == status, "it is true again")
+
+    asyncio.run(scenario())

@@ -56,6 +56,7 @@ def test_a_device_that_fails_to_answer_hides_no_other(rig, monkeypatch):
     found = machine.look()
     assert [d.uuid for d in found.inventory.devices] == rig.uuids[:1]
     assert found.problem.startswith("device 1 is set aside: ")
+    assert machine.reading(rig.uuids[0]).used_bytes is not None, "the others are still watched"
     monkeypatch.setenv("TESSERA_SIM_FAIL", "")
     assert [d.uuid for d in machine.look().inventory.devices] == rig.uuids
     machine.close()

@@ -4,6 +4,7 @@ import asyncio
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from agent.world import NODE
@@ -61,6 +62,13 @@ def test_a_plan_makes_what_is_missing():
 def test_a_plan_removes_devices_that_are_gone_by_the_uid_that_was_seen():
     steps = plan(NODE, a_status(()), observed(NODE), {"gpu-x": observed("gpu-x", uid="u9")})
     assert steps[-1] == Remove(GPUS, "gpu-x", "u9")
+
+
+def test_a_stray_device_is_all_there_is_to_do():
+    status = a_status(())
+    there = observed(NODE, msgspec.to_builtins(status))
+    assert plan(NODE, status, there, {}) == ()
+    assert plan(NODE, status, there, {"gpu-x": observed("gpu-x", uid="u9")}) == (Remove(GPUS, "gpu-x", "u9"),)
 
 
 @pytest.mark.parametrize("status", [None, {}, {"devices": "none"}, {"devices": [], "isolation": "hook"}])

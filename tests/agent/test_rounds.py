@@ -14,7 +14,9 @@ from grpclib.server import Server
 from agent.world import Rig, a_kube_pod, until
 from tessera.agent.foreign import PodResources, foreign_users, told_apart
 from tessera.agent.machine import FaultFile, outer_processes
-from tessera.agent.rounds import look_for_foreign
+from tessera.agent.patrol import Breach
+from tessera.agent.pods import statuses_of
+from tessera.agent.rounds import Patrol, look_for_foreign
 from tessera.agent.sweep import candidates, over
 from tessera.runtime.kube.port import EVENTS, PODS
 from tessera.runtime.kubelet.podresources_grpc import PodResourcesListerBase, PodResourcesListerStub
@@ -255,6 +257,42 @@ def test_a_running_container_that_never_passed_the_gate_is_told(tmp_path):
             await until(lambda: rig.parts.recorder.counts.written, "an event")
             (note,) = await notes(rig, "IsolationAbsent")
             assert "container main runs and never passed the gate" in note
+
+    asyncio.run(scenario())
+
+
+def test_a_container_whose_successor_passed_the_gate_is_not_told_however_long_the_api_shows_it(tmp_path):
+    """While the API server is away it goes on showing the last container; a later one without the gate is told."""
+
+    def running(container_id, since):
+        return {"name": "main", "containerID": f"containerd://{container_id}", "state": {"running": since}}
+
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await rig.registered()
+            pod = await rig.bind("p", {"main": 1})
+            await rig.kubelet.allocate("tessera.dev/ticket-0", 2)
+            share = rig.parts.store.find(pod.metadata.uid, "main")
+            rig.parts.store.admit(share, "successor")
+            os.utime(share.region.parent / "gated", (NOW, NOW))
+            patrol = Patrol(
+                rig.parts.machine, rig.parts.store, rig.parts.pods, rig.parts.recorder, rig.parts.node, kill=False
+            )
+
+            def shown():
+                return next((s.container_id for s in statuses_of(rig.parts.pods.by_uid(share.grant.uid))), "")
+
+            async def told(status):
+                await rig.report("p", status)
+                await until(lambda: shown() == status["containerID"], "the watch shows it")
+                patrol.look()
+                patrol.look()
+                return patrol.counts[Breach.UNGATED]
+
+            before, after = "1970-01-01T00:33:19Z", "1970-01-01T00:33:20Z"  # 1,999 and 2,000 s since 1970
+            assert await told(running("predecessor", {"startedAt": before})) == 0
+            assert await told(running("successor", {"startedAt": after})) == 0
+            assert await told(running("another", {"startedAt": after})) == 1
 
     asyncio.run(scenario())
 

@@ -24,7 +24,7 @@ from tessera.core.units import MiB, Milli
 from tessera.local.machine import parse_spec, simulated_machine, simulated_uuid
 from tessera.runtime.clock import settle
 from tessera.runtime.kube.memory import MemoryCluster
-from tessera.runtime.kube.port import NODES, PODS
+from tessera.runtime.kube.port import GPU_NODES, NODES, PODS
 from tessera.runtime.kubelet.deviceplugin_grpc import DevicePluginStub, RegistrationBase
 from tessera.runtime.native import LIMITER, NATIVE
 from tessera.runtime.serve import Bind
@@ -281,6 +281,11 @@ class Rig:
         """Of the devices by index, as they are published."""
         published = self.parts.publisher.published
         return [device.healthy for device in published.devices] if published else []
+
+    def node_status(self) -> Any:
+        """What stands in the API of our node; ``None`` where nothing does."""
+        found = self.cluster.history.find(GPU_NODES, "", NODE)
+        return found.get("status") if found else None
 
     def foreign(self) -> list[str]:
         """Who else holds the devices by index, as it is published."""

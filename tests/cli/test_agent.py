@@ -1,6 +1,8 @@
 """The agent's flags, as far as they can be wrong, and what it takes away when it leaves."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +59,13 @@ def test_leaving_takes_away_the_spec_and_this_nodes_objects_only(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
 
     asyncio.run(scenario())
+
+
+def test_the_agent_loads_nothing_heavy():
+    """Its memory is paid on every node."""
+    code = (
+        "import sys, tessera.cli.agent\n"
+        "print([m for m in ('numpy', 'cryptography', 'textual', 'rich', 'sqlite3', 'uvloop') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -23,7 +23,7 @@ from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST, SCHEDULER_NAME
 from tessera.wire.kube.request import encode_request
 
 _numbers = itertools.count()
-PROGRAM = (sys.executable, "-c", "from tessera.cli.main import main; main()")
+PROGRAM = "from tessera.cli.main import main; main()"
 
 
 @dataclass(slots=True)
@@ -70,25 +70,28 @@ def start_pair(
     hostname: str = "",
     profiles: tuple[str, ...] = (SCHEDULER_NAME,),
     flags: Iterable[str] = (),
-    wait: bool = True,
+    before: str = "",
 ) -> Pair:
-    """Start both; without a lease they are the only ones."""
+    """Start both; without a lease they are the only ones. ``before`` is run in our process before it starts."""
     port, metrics_port = free_port(), free_port()
     url, metrics = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}"
     command = [
-        *PROGRAM, "scheduler", "--kubeconfig", str(plane.kubeconfig), "--bind", f"127.0.0.1:{port}",
+        sys.executable, "-c", f"{before}\n{PROGRAM}", "scheduler",
+        "--kubeconfig", str(plane.kubeconfig), "--bind", f"127.0.0.1:{port}",
         "--metrics-bind", f"127.0.0.1:{metrics_port}", "--namespace", "default",
         *(("--lease", lease, "--holder", hostname) if lease else ("--leader-elect", "false")), *flags,
     ]  # fmt: skip
     pair = Pair(plane, name, url, metrics, None, None, profiles)  # type: ignore[arg-type]
 
     def ready() -> bool:
-        return pair.get("/readyz" if wait and not lease else "/healthz")[0] == 200
+        return pair.get("/healthz" if lease else "/readyz")[0] == 200
 
     ours = Service(f"{name}-extender", command, plane.logs / f"{name}-extender.log", ready)
     pair.ours = plane.add_service(ours).start(wait=not lease)
     config = configuration(Settings(profiles, url, lease))
-    pair.stock = plane.start_scheduler(f"{name}-kube", config=config, hostname=hostname)
+    # The rights of system:kube-scheduler are for the lease kube-system/kube-scheduler alone.
+    rights = plane.kubeconfig if lease else None
+    pair.stock = plane.start_scheduler(f"{name}-kube", config=config, hostname=hostname, kubeconfig=rights)
     return pair
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from cluster.engine.images import busybox_files, make_image
 from cluster.engine.node import PLUGINS, RealNode
 from cluster.engine.plane import ControlPlane
 from cluster.engine.service import wait_until
+from tessera.agent.cdi import remove_spec
 from tessera.agent.cgroups import bare_id
 from tessera.agent.foreign import list_pod_resources
 from tessera.agent.store import read_region
@@ -47,6 +50,7 @@ def agent(
     process.await_tickets()
     yield process
     process.service.stop()
+    remove_spec(real_node.cdi)
 
 
 @pytest.fixture
@@ -241,6 +245,32 @@ def test_without_an_agent_a_container_does_not_start_again_until_it_is_back(shar
 def kill_container(node, container_id):
     rows = [line.split() for line in node.ctr("tasks", "ls").splitlines()]
     os.kill(next(int(row[1]) for row in rows if row[0] == container_id), signal.SIGKILL)
+
+
+def test_while_the_agent_is_killed_again_and_again_nothing_starts_unlimited(share):
+    """kai 5: agent dead while containers start. Whatever ran was limited; what did not run says why."""
+    chance = random.Random(7)
+    names = [f"p{number}" for number in range(16)]
+    for number, name in enumerate(names):
+        share.run(name, "tenant fill 64", {"main": 100 + number}, memory=256)
+        if number % 4 == 2:
+            share.agent.service.kill(signal.SIGKILL)
+            time.sleep(chance.uniform(0, 0.5))  # the moment of the kill is what is drawn, nothing waits for it
+            share.agent.service.start(wait=False)
+    for name in names:
+        wait_until(lambda name=name: share.ended(name), f"{name} is over", 90)
+    for name in names:
+        reached = [line for line in share.said(name).splitlines() if line.startswith("reached")]
+        status = share.status(name)
+        if status["phase"] == "Succeeded":
+            assert reached == ["reached_mib 256"]
+        else:
+            # Refused by the gate, or by the kubelet that found the plugin away: never started, and it says why.
+            refused = "tessera" in f"{status.get('containerStatuses')}"
+            assert reached == []
+            assert refused or status["reason"] == "UnexpectedAdmissionError", status
+    share.agent.service.await_ready()
+    share.agent.await_tickets()
 
 
 @pytest.fixture(scope="module")

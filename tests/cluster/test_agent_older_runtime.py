@@ -6,6 +6,7 @@ from cluster.agent_process import AgentProcess, phase_of, run_share, status_of, 
 from cluster.conftest import require_node
 from cluster.engine.node import NodeOptions, RealNode
 from cluster.engine.service import wait_until
+from tessera.agent.cdi import remove_spec
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +33,4 @@ def test_the_gate_lets_in_and_keeps_out_on_containerd_1_7(control_plane, older_n
         assert "/etc/hostname is mounted at /run/tessera/region" in status["state"]["terminated"]["message"]
     finally:
         agent.service.stop()
+        remove_spec(older_node.cdi)

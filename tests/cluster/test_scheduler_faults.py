@@ -58,6 +58,22 @@ def test_row_14_a_scheduler_killed_under_load_goes_on_where_the_pods_say(
         pair.stop()
 
 
+def test_bindings_whose_answers_come_too_late_place_nothing_twice(
+    control_plane: ControlPlane, namespace: str, capacity: dict[str, int]
+) -> None:
+    hasty = "import tessera.scheduler.binder as binder; binder.BIND_SECONDS = 0.03"
+    pair = start_pair(control_plane, f"late-{namespace}", before=hasty)
+    try:
+        quarters(control_plane, namespace, 0, 48)
+        books = await_bound(control_plane, namespace, 48, SECONDS)
+        assert not books.overbooked(capacity)
+        wait_until(lambda: agrees(control_plane, pair, namespace), "live figures are those of the pods", SECONDS)
+        assert pair.metric("tessera_ledger_repairs_total") == 0
+        assert 'tessera_bindings_total{outcome="doubtful"} 0.0' not in pair.get("/metrics")[1]
+    finally:
+        pair.stop()
+
+
 def test_row_71_another_leader_takes_over_and_no_pod_is_placed_twice(
     control_plane: ControlPlane, namespace: str, capacity: dict[str, int]
 ) -> None:

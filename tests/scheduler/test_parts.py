@@ -201,6 +201,22 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help_once() -> None:
     asyncio.run(scenario())
 
 
+def test_a_pod_is_told_the_reasons_of_its_last_try() -> None:
+    async def scenario() -> None:
+        state = a_state({"n0": 1})
+        teller, events, clock = telling(state)
+        refuse(state, teller, a_pod("a", share(30 * GIB)))
+        run_pod(state, a_pod("x", exclusively()))
+        verdict = state.filter(a_pod("a", share(30 * GIB)), ["n0"], 0.0)
+        assert isinstance(verdict, Nowhere)
+        teller.refused(verdict.ask, {"n0": "the last reason"})
+        await clock.advance(FIRST_SECONDS)
+        teller.tell()
+        assert "the last reason (1)" in events.notes[0][2]
+
+    asyncio.run(scenario())
+
+
 def test_a_pod_that_was_placed_meanwhile_is_told_nothing() -> None:
     async def scenario() -> None:
         state = a_state({"n0": 1})

@@ -13,7 +13,7 @@ from tessera.policy.rank import POLICIES
 from tessera.scheduler.facts import Facts, PodFacts
 from tessera.scheduler.state import Bindable, Chosen, Outcome, State
 from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus
-from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST, SCHEDULER_NAME
+from tessera.wire.kube.names import MANAGED, REQUEST, SCHEDULER_NAME
 from tessera.wire.kube.objects import KubePod
 from tessera.wire.kube.request import encode_request
 
@@ -144,10 +144,13 @@ def devices_of(state: State, uid: str) -> set[str]:
     return set() if held is None else {charge.uuid for charge in held.placement.charges}
 
 
+def free_memory(state: State, uuid: str) -> int:
+    """What is left of a device, in MiB."""
+    row = state.fleet.device_row[uuid]
+    return int(state.fleet.memory[row] - state.view().usage.memory[row])
+
+
 def allocation_of(facts: PodFacts) -> str:
     """The pod's annotation."""
     assert facts.allocation is not None
     return facts.allocation
-
-
-ALLOCATION_KEY = ALLOCATION

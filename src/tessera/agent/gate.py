@@ -123,7 +123,7 @@ class Gatekeeper:
 
 
 def _unseen(state: OciState, who: Identity) -> str:
-    """Why we could not watch the container: its process is hidden from us, or is another pod's; empty where we can."""
+    """Why we could not watch the container: its process is hidden from us or another pod's; empty where we can."""
     title = f"tessera: container {who.container} of pod {who.key} is not started"
     if not (PROC / str(state.pid)).exists():
         return f"{title}: the agent does not see its process {state.pid}; give the agent the node's PID namespace"

@@ -61,9 +61,12 @@ class Machine:
         self._nvml: Nvml | None = None
         self._faults: FaultSource | None = None
         self._readable: frozenset[str] = frozenset()
+        self._reopen = False
 
     def look(self) -> Found:
-        """The devices now. The driver is opened anew after a look that found something wrong."""
+        """The devices now. The driver is opened anew by the look after one that found something wrong."""
+        if self._reopen:
+            self.close()
         try:
             nvml = self._opened()
             inventory = nvml.inventory()
@@ -73,9 +76,8 @@ class Machine:
         self._readable = frozenset(device.uuid for device in inventory.devices)
         if inventory.faults:
             problem = "; ".join(f"device {fault.index} is set aside: {fault.why}" for fault in inventory.faults)
-            found = Found(inventory, self._files(nvml, inventory), problem)
-            self.close()
-            return found
+            self._reopen = True
+            return Found(inventory, self._files(nvml, inventory), problem)
         return Found(inventory, self._files(nvml, inventory))
 
     def _opened(self) -> Nvml:
@@ -131,6 +133,7 @@ class Machine:
         self._stack.close()
         self._stack = ExitStack()
         self._nvml = self._faults = None
+        self._reopen = False
 
 
 class FaultFile:

@@ -1,10 +1,12 @@
 """The agent's rounds: what is looked at again and again, and what is done about it."""
 
+import datetime as dt
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tessera.agent.cgroups import Placement, bare_id, placement_of, running_pods
 from tessera.agent.foreign import foreign_users, list_pod_resources
@@ -29,6 +31,8 @@ FAULTS_SECONDS: Final = 1.0
 FOREIGN_SECONDS: Final = 10.0
 PATROL_SECONDS: Final = 2.0
 SWEEP_SECONDS: Final = 30.0
+STAMP_SECONDS: Final = 1.0
+"""The kubelet's times are cut to whole seconds."""
 
 _log: Final = logger("agent.rounds")
 
@@ -124,26 +128,30 @@ class Patrol:
         for pod in self._pods.known():
             granted = () if pod.finished else allocation_of(pod, self._pods.node)
             for status in statuses_of(pod) if granted else ():
-                running = status.state is not None and status.state.running is not None
-                container_id = bare_id(status.container_id)
-                if (
-                    status.name in granted
-                    and running
-                    and not self._is_gated(pod.metadata.uid, status.name, container_id)
-                ):
-                    found[container_id] = (pod.metadata.uid, status.name)
+                running = None if status.state is None else status.state.running
+                if status.name in granted and running is not None:
+                    container_id = bare_id(status.container_id)
+                    if not self._is_gated(pod.metadata.uid, status.name, container_id, _started(running)):
+                        found[container_id] = (pod.metadata.uid, status.name)
         for container_id in self._ungated & found.keys() - self._told_ungated:
             self._tell_ungated(*found[container_id])
         self._told_ungated |= self._ungated & found.keys()
         self._told_ungated &= found.keys()
         self._ungated = frozenset(found)
 
-    def _is_gated(self, uid: str, container: str, container_id: str) -> bool:
+    def _is_gated(self, uid: str, container: str, container_id: str, started: float) -> bool:
+        """Whether a container that the API shows as running since then passed the gate.
+
+        What it shows may be old (the API server was away, the container started again since): then the gate has
+        let its successor in, later than it started. Nothing is known of it any more, and it runs no more.
+        """
         try:
             share = self._store.find(uid, container)
         except ValueError:
             return False
-        return share is not None and share.gated == container_id
+        if share is None:
+            return False
+        return share.gated == container_id or self._store.gated_at(share) >= started + STAMP_SECONDS
 
     def _tell_ungated(self, uid: str, container: str) -> None:
         pod = self._pods.by_uid(uid)
@@ -175,6 +183,14 @@ class Patrol:
             found[escape.breach] += 1
         found[Breach.UNGATED] += len(self._told_ungated)
         return found
+
+
+def _started(running: Mapping[str, Any]) -> float:
+    """Since when a container runs, in seconds since 1970; never, where the kubelet does not say."""
+    try:
+        return dt.datetime.fromisoformat(str(running["startedAt"])).timestamp()
+    except (KeyError, ValueError):
+        return math.inf
 
 
 def _held(share: StoredShare, container_id: str) -> Held:

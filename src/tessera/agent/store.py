@@ -109,6 +109,13 @@ class ShareStore:
             _empty(share.region)
         write_whole(share.region.parent / _GATED, container_id.encode())
 
+    def gated_at(self, share: StoredShare) -> float:
+        """When a container of this share passed the gate last, in seconds since 1970; 0 where none ever did."""
+        try:
+            return (share.region.parent / _GATED).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def remove(self, uid: str) -> None:
         """Remove everything of a pod."""
         shutil.rmtree(self._layout.share(uid, "x").parent, ignore_errors=True)

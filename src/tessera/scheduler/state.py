@@ -118,6 +118,7 @@ class State:
         self.notices: list[Notice] = []
         self.freed = False
         self.stale = False
+        self._reported: set[str] = set()
         self._policy, self._reservation = policy, reservation
         self._node_of: dict[str, str] = {}
 
@@ -152,8 +153,10 @@ class State:
             facts = self.pods[holder.uid]
             if facts.allocation is not None:
                 self._bound(facts)
-        for node in self.foreign:
+        for node, holders in self.foreign.items():
             self._set_aside(node)
+            for holder in holders.values():
+                self._report(holder)
         self.stale, self.freed = False, True
 
     def restart(self) -> None:
@@ -164,7 +167,7 @@ class State:
         for held in doubts:
             self.holdings.restore(held)
         self.population.empty()
-        for known in (self.pods, self.foreign, self.strays, self.refused):
+        for known in (self.pods, self.foreign, self.strays, self.refused, self._reported):
             known.clear()
 
     def repair(self, now: float) -> None:
@@ -238,7 +241,7 @@ class State:
             self._disbelieve(facts, found)
             return
         before = self.holdings.get(facts.uid)
-        over = self.holdings.adopt(found, facts.allocation or "")
+        over = self._overcommitted(found.placement, self.holdings.adopt(found, facts.allocation or ""))
         self._unhold(facts)
         self._settle(facts.node, freed=False)
         if before is not None and before.node != facts.node:
@@ -246,6 +249,20 @@ class State:
         if over:
             text = f"takes more of device {', '.join(over)} on node {facts.node} than there is"
             self.notices.append(Notice(NoticeKind.OVERCOMMITTED, facts, text))
+
+    def _overcommitted(self, placement: Placement, over: Sequence[str]) -> tuple[str, ...]:
+        """Those of the devices that are ``over`` by what is bound alone.
+
+        While another instance leads, it binds pods where we still hold what we tried to bind before it did.
+        """
+        if not over:
+            return ()
+        usage = self.view().usage.thawed()
+        for held in self.holdings.on(placement.node).values():
+            if held.phase is not Phase.BOUND:
+                usage.book(self.fleet, held.placement.charges, sign=-1)
+        rows = {charge: self.fleet.device_row[charge.uuid] for charge in placement.charges if charge.uuid in over}
+        return tuple(charge.uuid for charge, row in rows.items() if _overbooked(self.fleet, usage, row, charge))
 
     def _disbelieve(self, facts: PodFacts, why: str) -> None:
         """A pod that uses devices without us, whatever it says."""
@@ -264,14 +281,24 @@ class State:
         if facts.allocation is not None:
             text = f"the allocation {why}: not believed, {holder.count} devices of the node are set aside"
             self.notices.append(Notice(NoticeKind.FORGED, facts, text))
-        elif facts.node in self.fleet.node_row and self.fleet.nodes[self.fleet.node_row[facts.node]].devices:
-            text = f"uses devices of node {facts.node} without Tessera: {holder.count} are set aside for it"
+        self._report(holder)
+
+    def _report(self, holder: Holder) -> None:
+        """Tell of a pod that uses devices without us, once, and only where there are devices."""
+        row = self.fleet.node_row.get(holder.node)
+        facts = self.pods[holder.uid]
+        if holder.uid in self._reported or facts.allocation is not None:
+            return
+        if row is not None and self.fleet.nodes[row].devices:
+            self._reported.add(holder.uid)
+            text = f"uses devices of node {holder.node} without Tessera: {holder.count} are set aside for it"
             self.notices.append(Notice(NoticeKind.UNADMITTED, facts, text))
 
     def _unhold(self, facts: PodFacts) -> bool:
         """The pod is none that uses devices without us; whether it was."""
         holders = self.foreign.get(facts.node, {})
         was = holders.pop(facts.uid, None) is not None
+        self._reported.discard(facts.uid)
         if was and not holders:
             del self.foreign[facts.node]
         return was

@@ -16,6 +16,7 @@ from tessera.core.fleet import Fleet, Snapshot
 from tessera.core.request import Request
 from tessera.runtime.clock import Clock
 from tessera.runtime.kube.events import EventKind, Subject
+from tessera.runtime.log import logger
 from tessera.scheduler.asks import Ask
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.refusals import grouped
@@ -27,12 +28,15 @@ FIRST_SECONDS: Final = 3.0
 AGAIN_SECONDS: Final = 300.0
 TOLD_AT_ONCE: Final = 20
 SUGGESTED_AT_ONCE: Final = 1
-REMEMBERED: Final = 512
+REMEMBERED: Final = 256
 CANDIDATES: Final = 200
 SUGGESTION_SECONDS: Final = 60.0
 LISTED_REASONS: Final = 4
 LISTED_CHANGES: Final = 2
 STRAY_SECONDS: Final = 30.0
+
+
+_log: Final = logger("scheduler")
 
 
 class Recorder(Protocol):
@@ -45,11 +49,10 @@ class Recorder(Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """A pod that waits: the reasons of its last try, the rows of its candidates, when it is to be told again."""
+    """A pod that waits: the reason of each candidate in its last try, and when it is to be told again."""
 
     ask: Ask
-    groups: tuple[tuple[str, int], ...]
-    nodes: tuple[str, ...]
+    reasons: Mapping[str, str]
     due: float
 
 
@@ -62,16 +65,18 @@ class Teller:
         self._suggested: dict[Request, tuple[float, str]] = {}
 
     def refused(self, ask: Ask, reasons: Mapping[str, str]) -> None:
-        """A pod found no room. Cheap: called for every try."""
+        """A pod found no room. Cheap: called for every try; the first one is logged."""
         uid = ask.facts.uid
         known = self._refused.get(uid)
         if known is None and len(self._refused) >= REMEMBERED:
             return
         now = self._clock.monotonic()
         if known is None:
-            self._refused[uid] = _Refused(ask, grouped(reasons.values()), tuple(reasons), now + FIRST_SECONDS)
-        elif known.due <= now + 1:
-            known.groups, known.nodes = grouped(reasons.values()), tuple(reasons)
+            self._refused[uid] = _Refused(ask, reasons, now + FIRST_SECONDS)
+            groups = grouped(reasons.values())[:LISTED_REASONS]
+            _log.info("refused", pod=ask.facts.key, uid=uid, reasons=dict(groups))
+        else:
+            known.reasons = reasons
 
     def everywhere(self, facts: PodFacts, why: str) -> None:
         """A pod can be placed nowhere, for a reason of its own."""
@@ -96,7 +101,7 @@ class Teller:
                 continue
             fresh, words = known
             suggestions, told, waiting.due = suggestions - fresh, told + 1, now + AGAIN_SECONDS
-            self._record(waiting.ask.facts, "NotPlaced", note_of(waiting.groups, words))
+            self._record(waiting.ask.facts, "NotPlaced", note_of(grouped(waiting.reasons.values()), words))
         for facts in self._state.overdue_strays(now - STRAY_SECONDS):
             self._record(facts, "NotAdmitted", f"asks for devices of Tessera but {UNADMITTED}")
 
@@ -108,7 +113,7 @@ class Teller:
             return False, known[1]
         if not fresh:
             return None
-        snapshot = freest(self._state.view(), waiting.nodes)
+        snapshot = freest(self._state.view(), tuple(waiting.reasons))
         words = change_of(suggest(snapshot, waiting.ask.pod))
         self._suggested.pop(request, None)
         if len(self._suggested) >= REMEMBERED:

@@ -13,6 +13,7 @@ from tessera.wire.dialects.text import HAMI_PREFIX, NATIVE_PREFIX, TENSOR_FUSION
 VISIBLE_DEVICES: Final = frozenset(vendor.visible_devices_env for vendor in VENDORS)
 _WATCHED_ENV: Final = VISIBLE_DEVICES | {vendor.control_disable_env for vendor in VENDORS}
 _DOMAINS: Final = RESOURCE_DOMAINS | {p.rstrip("/") for p in (HAMI_PREFIX, NATIVE_PREFIX, TENSOR_FUSION_PREFIX)}
+_TICKET: Final = TICKET_PREFIX.rstrip("-")
 _FORGEABLE: Final = tuple(NATIVE_PREFIX + name for name in DECISIONS)
 
 Quantities = dict[str, Any]
@@ -201,7 +202,7 @@ def _without_tickets(resources: ResourcesView | None) -> ResourcesView | None:
 
 def tickets_in(quantities: Quantities | None) -> Iterator[str]:
     """Names of ticket resources, real and invented."""
-    return (name for name in quantities or () if name.startswith(TICKET_PREFIX[:-1]))
+    return (name for name in quantities or () if name.startswith(_TICKET))
 
 
 def _others_in(quantities: Quantities | None) -> Quantities:
