@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cluster.chaos.alarms import alarms, warnings
 from cluster.chaos.history import GPU_NODES, PODS, Change, Clock
 from cluster.chaos.judge import Judge, story
 from cluster.chaos.strikes import SPARED_SECONDS, plan
@@ -157,3 +158,21 @@ def test_a_region_that_allows_something_else_than_the_record_is_told():
         "pod u, main",
         "pod v, main",
     ]
+
+
+def test_an_error_in_a_log_and_an_alarm_about_nothing_are_told_with_their_number(tmp_path):
+    lines = [
+        {"level": "info", "message": "bound"},
+        {"level": "warning", "message": "watch lost"},
+        {"level": "warning", "message": "ungated", "pod": "chaos/a"},
+        {"level": "warning", "message": "ungated", "pod": "chaos/b"},
+    ]
+    log = tmp_path / "agent.log"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines) + "Traceback: it ended\n")
+    found = alarms({"agent": log, "webhook": tmp_path / "none.log"})
+    assert [text.split(": {")[0] for text in found] == [
+        "agent: ungated, 2 times",
+        "agent: Traceback: it ended, 1 times",
+    ]
+    assert "chaos/b" in found[0]
+    assert warnings({"agent": log}) == {"ungated": 2, "watch lost": 1}

@@ -1,5 +1,5 @@
-"""Rows of the lists of users' pains on the whole road: admitted by our webhook, bound by a real kube-scheduler, run
-by a real kubelet and container runtime on a simulated machine of four devices.
+"""Rows of the lists of users' pains on the whole road: admitted by our webhook, bound by a real kube-scheduler,
+run by a real kubelet and container runtime on a simulated machine of four devices.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class Road:
 
 
 def test_kai_5_init_two_containers_and_a_sidecar_each_have_a_limit_of_their_own(road: Road) -> None:
-    """Rows 75, 80, 81, 82 where they happen: four shares of one pod, each told apart from the others by its size."""
+    """Rows 75, 80, 81, 82 where they happen: four shares of one pod, told apart from each other by their sizes."""
     road.create(
         "p",
         container("a", "512Mi"),
@@ -241,6 +241,8 @@ def test_row_26_a_loader_that_knows_no_preload_file_is_noticed_within_seconds(ro
     script = "(echo alloc 32; /usr/bin/sleep 600) | /bin/tenant"
     road.create("p", container("main", "64Mi") | {"image": OTHER_LOADER, "command": ["/bin/bash", "-c", script]})
     road.running("p")
+    wait_until(lambda: road.said("p"), "it has its memory", 15)
+    assert road.said("p") == "0\n"
     wait_until(lambda: events_of(road.plane, road.namespace, "IsolationAbsent"), "an event", 15)
     assert (
         f'namespace="{road.namespace}",pod="p",container="main",state="absent"'
@@ -312,7 +314,7 @@ def deployment(replicas: int, version: str) -> dict[str, Any]:
 
 
 def test_kai_14_a_rollout_ends_on_a_cluster_that_is_full(road: Road) -> None:
-    """Four pods hold all four devices; of the default strategy one may be missing, so one is replaced at a time."""
+    """Four pods hold all four devices; by the default strategy one may be missing, so one is replaced at a time."""
     path = f"/apis/apps/v1/namespaces/{road.namespace}/deployments"
     road.plane.api.post(path, deployment(4, "old"))
     wait_until(lambda: rolled_out(road, 4), "the first four run", 90)

@@ -1,4 +1,4 @@
-"""What another leader binds where we hold a doubt is no overcommitment, and what bound pods overbook still is one."""
+"""What another leader binds where we hold a doubt is no overcommitment; what bound pods overbook still is one."""
 
 from scheduler.world import GIB, a_pod, a_state, bind, bound, exclusively, place, share
 from tessera.core.request import Claim

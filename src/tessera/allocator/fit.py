@@ -277,6 +277,48 @@ def fitting_rows(snapshot: Snapshot, need: Need, constraints: Constraints, rows:
     return _passing(view, memo_of(fleet).ruled(constraints).out[rows])
 
 
+def fitting_on(snapshot: Snapshot, need: Need, ruled_out: Bools, wants_idle: bool, rows: range) -> list[bool]:
+    """As :func:`fitting`, for the devices of one node, without arrays: ten times as fast for eight devices.
+
+    ``ruled_out`` is what the constraints rule out of the fleet, ``wants_idle`` whether they want idle devices.
+    """
+    part = slice(rows.start, rows.stop)
+    used, fleet = snapshot.usage, snapshot.fleet
+    idle = need.exclusive or wants_idle
+    unknown = _NO_FLAGS if need.unknown is None else need.unknown[part].tolist()
+    free_riding = _NO_FLAGS if need.free_riding is None else need.free_riding[part].tolist()
+    columns = (
+        ruled_out, used.memory, need.memory_room, used.compute, need.compute_room, used.slots, fleet.slots,
+        used.exclusive, fleet.compute,
+    )  # fmt: skip
+    return [
+        not (
+            out
+            or memory > memory_room
+            or compute > compute_room
+            or slots >= most_slots
+            or exclusive > 0
+            or (idle and slots > 0)
+            or (unknown and unknown[i])
+            or (free_riding and free_riding[i] and compute >= most_compute)
+        )
+        for i, (
+            out,
+            memory,
+            memory_room,
+            compute,
+            compute_room,
+            slots,
+            most_slots,
+            exclusive,
+            most_compute,
+        ) in enumerate(zip(*(column[part].tolist() for column in columns), strict=True))
+    ]
+
+
+_NO_FLAGS: Final[list[bool]] = []
+
+
 def _passing(view: Columns, failed: Bools) -> Bools:
     """The devices that pass every dynamic check and are not in ``failed``, which is written over."""
     for _, check in DYNAMIC_CHECKS:

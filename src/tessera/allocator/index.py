@@ -1,28 +1,29 @@
 """What is remembered between decisions on one ledger, so that a decision costs what changed and not the fleet.
 
-For each request that was seen, the index keeps which devices fit each claim and which nodes have enough of them,
-as of a moment of the ledger; before it answers again it looks only at the nodes that changed since. The answer is
-that of :func:`tessera.allocator.place.place`, restricted to the nodes that the caller names.
+For each request that was seen, the index keeps which devices fit each claim, which nodes have enough of them, and
+how well the policy likes those, as of a moment of the ledger. Before it answers again it looks only at nodes that
+changed since. The answer is that of :func:`tessera.allocator.place.place`, restricted to the nodes that the caller
+names.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from tessera.allocator.fit import fitting_rows, open_nodes
+from tessera.allocator.fit import fitting_on, fitting_rows, memo_of, open_nodes
 from tessera.allocator.ledger import Ledger
-from tessera.allocator.place import Prospect, best_of, prospect
+from tessera.allocator.place import Prospect, first_of, in_order, prospect
 from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
 from tessera.core.placement import Placed
 from tessera.core.request import Pod, Request
 from tessera.policy.nodes import rank_nodes
-from tessera.policy.rank import Policy
+from tessera.policy.rank import SIGN, Policy
 
 REMEMBERED_REQUESTS: Final = 64
-"""Requests that are remembered: with 40,000 devices about 60 kB each, beside what :mod:`allocator.fit` keeps."""
+"""Requests that are remembered: with 40,000 devices about 100 kB each, beside what :mod:`allocator.fit` keeps."""
 
 REMEMBERED_OBJECTS: Final = 4096
 """Request objects that are known by identity; holding them keeps their identities theirs."""
@@ -30,14 +31,25 @@ REMEMBERED_OBJECTS: Final = 4096
 _WHOLE_AGAIN: Final = 8
 """Where more than one node in so many changed, all are looked at again: one pass is cheaper then."""
 
+_ONE_BY_ONE: Final = 12
+"""Up to so many changed nodes are looked at one by one, which is cheaper than setting up arrays for them."""
+
+_GUESSES: Final = 24
+"""How many of the best nodes are looked for among the caller's names before all names are looked up."""
+
+_OUT: Final = int(np.iinfo(np.int64).min)
+"""The score of a node that cannot host, below any that can."""
+
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one request: its prospect, whose arrays are kept up to date, as of a moment."""
+    """What is known of one request as of a moment; a node that is closed or too full has ``_OUT`` for a score."""
 
     found: Prospect
-    fits: tuple[Bools, ...]
+    policy: Policy
+    ruled_out: tuple[Bools, ...]
     hosts: Bools
+    scores: Ints
     moment: int
 
 
@@ -53,7 +65,7 @@ class Index:
     def place(
         self,
         pod: Pod,
-        names: Sequence[str] | None = None,
+        names: Collection[str] | None = None,
         *,
         barred: Collection[str] = (),
         bonus: Mapping[str, int] | None = None,
@@ -66,17 +78,13 @@ class Index:
         """
         snapshot = self._ledger.view()
         known = self._up_to_date(snapshot, pod)
-        request = known.found.request
-        open_ = open_nodes(snapshot, pod)
         before = known.found
-        found = Prospect(pod, request, before.needs, before.rules, known.fits, open_, known.hosts & open_)
-        rows = _rows(snapshot.fleet, found.hosts, names, barred)
-        ranking = self._policy.preferring(request.preference)
-        scores = rank_nodes(snapshot, ranking.node)[rows]
-        if bonus:
-            node_names = snapshot.fleet.node_names
-            scores = scores + np.fromiter((bonus.get(node_names[r], 0) for r in rows.tolist()), dtype=np.int64)
-        return best_of(snapshot, found, ranking, rows, scores)
+        found = Prospect(pod, before.request, before.needs, before.rules, before.fits, before.open, known.hosts)
+        if bonus or pod.node_name or pod.node_selector or pod.cpu_milli or pod.memory_mib:
+            rows = _weighed(snapshot, known, pod, names, barred, bonus or {})
+        else:
+            rows = _best_first(snapshot.fleet, known.scores, names, barred)
+        return first_of(snapshot, found, known.policy, rows)
 
     def _up_to_date(self, snapshot: Snapshot, pod: Pod) -> _Known:
         request = pod.request
@@ -99,48 +107,112 @@ class Index:
         return known
 
     def _seen(self, snapshot: Snapshot, found: Prospect) -> _Known:
-        return _Known(found, found.fits, _hosts(snapshot.fleet, found), self._ledger.moment)
+        fleet = snapshot.fleet
+        policy = self._policy.preferring(found.request.preference)
+        hosts = np.ones(len(fleet.nodes), dtype=np.bool_)
+        for claim, fit in zip(found.request.claims, found.fits, strict=True):
+            hosts &= fleet.nodes_with(fit, claim.count)
+        open_ = fleet.open & (snapshot.usage.pods + 1 <= fleet.max_pods)
+        scores = np.where(hosts & open_, rank_nodes(snapshot, policy.node), _OUT)
+        ruled_out = tuple(memo_of(fleet).ruled(rule).out for rule in found.rules)
+        return _Known(found, policy, ruled_out, hosts, scores, self._ledger.moment)
 
     def _refresh(self, snapshot: Snapshot, known: _Known) -> None:
         """Look again at the nodes that changed."""
-        fleet = snapshot.fleet
         touched = self._ledger.touched_since(known.moment)
-        nodes = None if touched is None else np.fromiter(set(touched), dtype=np.int64)
-        if nodes is None or len(nodes) * _WHOLE_AGAIN > len(fleet.nodes):
+        nodes = None if touched is None else set(touched)
+        if nodes is None or len(nodes) * _WHOLE_AGAIN > len(snapshot.fleet.nodes):
             again = self._seen(snapshot, prospect(snapshot, known.found.pod))
-            known.fits, known.hosts, known.moment = again.fits, again.hosts, again.moment
-            return
-        rows, starts = device_rows(fleet, nodes)
-        hosts = np.ones(len(nodes), dtype=np.bool_)
-        claims = known.found.request.claims
-        for claim, need, rule, fits in zip(claims, known.found.needs, known.found.rules, known.fits, strict=True):
-            fit = fitting_rows(snapshot, need, rule, rows)
-            fits[rows] = fit
-            counted = np.zeros(len(rows) + 1, dtype=np.int64)
-            np.cumsum(fit, out=counted[1:])
-            hosts &= counted[starts[1:]] - counted[starts[:-1]] >= claim.count
-        known.hosts[nodes] = hosts
+            known.found, known.hosts, known.scores = again.found, again.hosts, again.scores
+        elif len(nodes) <= _ONE_BY_ONE:
+            for node in nodes:
+                _look_at(snapshot, known, node)
+        else:
+            _look_at_all(snapshot, known, np.fromiter(nodes, dtype=np.int64))
         known.moment = self._ledger.moment
 
 
-def _hosts(fleet: Fleet, found: Prospect) -> Bools:
-    """The nodes with enough devices for every claim, whether they are open or not: that is asked each time."""
-    hosts = np.ones(len(fleet.nodes), dtype=np.bool_)
-    for claim, fit in zip(found.request.claims, found.fits, strict=True):
-        hosts &= fleet.nodes_with(fit, claim.count)
-    return hosts
+def _look_at(snapshot: Snapshot, known: _Known, node: int) -> None:
+    """Bring one node up to date, without arrays."""
+    fleet, usage, found = snapshot.fleet, snapshot.usage, known.found
+    rows = fleet.rows(node)
+    idle = found.request.constraints.idle_device
+    hosts = True
+    for claim, need, out, fits in zip(found.request.claims, found.needs, known.ruled_out, found.fits, strict=True):
+        fit = fitting_on(snapshot, need, out, idle, rows)
+        fits[rows.start : rows.stop] = fit
+        hosts = hosts and sum(fit) >= claim.count
+    known.hosts[node] = hosts
+    is_open = fleet.open[node] and usage.pods[node] + 1 <= fleet.max_pods[node]
+    known.scores[node] = SIGN[known.policy.node] * usage.node_fill[node] if hosts and is_open else _OUT
 
 
-def _rows(fleet: Fleet, hosts: Bools, names: Sequence[str] | None, barred: Collection[str]) -> Ints:
-    """The rows of the nodes that may host, in the fleet's order."""
+def _look_at_all(snapshot: Snapshot, known: _Known, nodes: Ints) -> None:
+    """Bring many nodes up to date at once."""
+    fleet, usage, found = snapshot.fleet, snapshot.usage, known.found
+    rows, starts = device_rows(fleet, nodes)
+    hosts = np.ones(len(nodes), dtype=np.bool_)
+    for claim, need, rule, fits in zip(found.request.claims, found.needs, found.rules, found.fits, strict=True):
+        fit = fitting_rows(snapshot, need, rule, rows)
+        fits[rows] = fit
+        counted = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(fit, out=counted[1:])
+        hosts &= counted[starts[1:]] - counted[starts[:-1]] >= claim.count
+    known.hosts[nodes] = hosts
+    is_open = fleet.open[nodes] & (usage.pods[nodes] + 1 <= fleet.max_pods[nodes])
+    known.scores[nodes] = np.where(hosts & is_open, SIGN[known.policy.node] * usage.node_fill[nodes], _OUT)
+
+
+def _best_first(
+    fleet: Fleet, scores: Ints, names: Collection[str] | None, barred: Collection[str]
+) -> Iterator[int]:
+    """The rows of the nodes that can host and may be taken, best first.
+
+    The best of all nodes is likely among the names, or the next best, or the one after that: looking for a few of
+    them is much cheaper than looking up every name. Only where that fails are the names looked up.
+    """
+    left = scores.copy()
+    for name in barred:
+        if (row := fleet.node_row.get(name)) is not None:
+            left[row] = _OUT
+    for _ in range(min(_GUESSES, len(left))):
+        row = int(left.argmax())
+        if left[row] == _OUT:
+            return
+        left[row] = _OUT
+        if names is None or fleet.node_names[row] in names:
+            yield row
+    rows = _rows(fleet, names)
+    rows = rows[left[rows] != _OUT]
+    yield from in_order(rows, left[rows])
+
+
+def _weighed(
+    snapshot: Snapshot,
+    known: _Known,
+    pod: Pod,
+    names: Collection[str] | None,
+    barred: Collection[str],
+    bonus: Mapping[str, int],
+) -> Iterator[int]:
+    """The same for a pod that rules out nodes itself, or prefers some."""
+    fleet = snapshot.fleet
+    hosts = known.hosts & open_nodes(snapshot, pod)
     out = [row for name in barred if (row := fleet.node_row.get(name)) is not None]
-    if out:
-        hosts[out] = False
+    hosts[out] = False
+    rows = _rows(fleet, names)
+    rows = rows[hosts[rows]]
+    scores = rank_nodes(snapshot, known.policy.node)[rows]
+    extra = (bonus.get(fleet.node_names[row], 0) for row in rows.tolist())
+    return in_order(rows, scores + np.fromiter(extra, dtype=np.int64, count=len(rows)))
+
+
+def _rows(fleet: Fleet, names: Collection[str] | None) -> Ints:
+    """The rows of the named nodes, in the fleet's order."""
     if names is None:
-        return np.flatnonzero(hosts)
+        return np.arange(len(fleet.nodes), dtype=np.int64)
     rows = np.fromiter(map(fleet.node_row.get, names, repeat(-1)), dtype=np.int64, count=len(names))
     rows = rows[rows >= 0]
-    rows = rows[hosts[rows]]
     rows.sort()
     return rows
 

@@ -5,7 +5,7 @@
 Step 4 is exact, so a pod is placed exactly when some legal placement exists. Deterministic.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,23 +56,22 @@ def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:
     found = prospect(snapshot, pod)
     ranking = policy.preferring(found.request.preference)
     rows = np.flatnonzero(found.hosts)
-    return best_of(snapshot, found, ranking, rows, rank_nodes(snapshot, ranking.node)[rows])
+    return first_of(snapshot, found, ranking, in_order(rows, rank_nodes(snapshot, ranking.node)[rows]))
 
 
-def best_of(snapshot: Snapshot, found: Prospect, policy: Policy, rows: Ints, scores: Ints) -> Placed | None:
-    """The placement on the node of the highest score that can host the pod; the first of ``rows`` among equals."""
+def first_of(snapshot: Snapshot, found: Prospect, policy: Policy, rows: Iterable[int]) -> Placed | None:
+    """The placement on the first of these nodes where all claims fit together."""
     fleet = snapshot.fleet
     tried: set[tuple[object, ...]] = set()
-    for node_row in _in_order(rows, scores):
-        order = order_devices(snapshot, fleet.rows(node_row), policy.device)
-        device_rows = _rows_on(snapshot, found, node_row, order, tried)
+    for node_row in rows:
+        device_rows = _rows_on(snapshot, found, node_row, policy, tried)
         if device_rows is not None:
             chosen = [[fleet.devices[row] for row in taken] for taken in device_rows]
             return Placed(placement_of(found.pod, fleet.node_names[node_row], found.request.claims, chosen))
     return None
 
 
-def _in_order(rows: Ints, scores: Ints) -> Iterator[int]:
+def in_order(rows: Ints, scores: Ints) -> Iterator[int]:
     """``rows`` by score, best first; the first is found without sorting the rest."""
     if not len(rows):
         return
@@ -84,26 +83,27 @@ def _in_order(rows: Ints, scores: Ints) -> Iterator[int]:
 
 
 def _rows_on(
-    snapshot: Snapshot, found: Prospect, node_row: int, order: Sequence[int], tried: set[tuple[object, ...]]
+    snapshot: Snapshot, found: Prospect, node_row: int, policy: Policy, tried: set[tuple[object, ...]]
 ) -> tuple[tuple[int, ...], ...] | None:
     """Device rows for every claim on this node. Nodes alike one that failed are not searched again."""
     claims, constraints = found.request.claims, found.request.constraints
+    rows = snapshot.fleet.rows(node_row)
     if len(claims) == 1 and not constraints.one_numa:
-        fits = found.fits[0]
-        picked = [row for row in order if fits[row]]
-        return (tuple(picked[: claims[0].count]),)
+        fits = found.fits[0][rows.start : rows.stop].tolist()
+        fitting_rows = [row for row, fit in zip(rows, fits, strict=True) if fit]
+        return (tuple(order_devices(snapshot, fitting_rows, policy.device)[: claims[0].count]),)
     problem = local_problem(snapshot, found, node_row)
     if problem in tried:
         return None
-    first = snapshot.fleet.rows(node_row).start
+    order = order_devices(snapshot, rows, policy.device)
     try:
-        chosen = search(*problem[:3], [row - first for row in order], problem[3])
+        chosen = search(*problem[:3], [row - rows.start for row in order], problem[3])
     except SearchLimit:
         chosen = None
     if chosen is None:
         tried.add(problem)
         return None
-    return tuple(tuple(first + j for j in taken) for taken in chosen)
+    return tuple(tuple(rows.start + j for j in taken) for taken in chosen)
 
 
 Problem = tuple[tuple[LocalDevice, ...], tuple[LocalClaim, ...], int, Rules]

@@ -1,5 +1,7 @@
 """The rankings of :mod:`tessera.policy.rank` over all nodes of a snapshot at once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tessera.core.fleet import Ints, Snapshot
@@ -11,10 +13,14 @@ def rank_nodes(snapshot: Snapshot, ranking: Ranking) -> Ints:
     return np.asarray(SIGN[ranking] * snapshot.usage.node_fill, dtype=np.int64)
 
 
-def order_devices(snapshot: Snapshot, rows: range, ranking: Ranking) -> list[int]:
-    """The device rows of one node, the preferred one first."""
+def order_devices(snapshot: Snapshot, rows: Sequence[int], ranking: Ranking) -> list[int]:
+    """Device rows of one node, in the fleet's order, put in order of preference."""
+    if len(rows) < 2:
+        return list(rows)
     fleet, usage = snapshot.fleet, snapshot.usage
-    part = slice(rows.start, rows.stop)
+    first = rows[0]
+    part = slice(first, rows[-1] + 1)
     columns = (usage.memory, fleet.memory, usage.compute, fleet.compute, fleet.index)
-    levels = [Level(*row) for row in zip(*(column[part].tolist() for column in columns), strict=True)]
-    return [rows.start + i for i in order(levels, ranking)]
+    facts = list(zip(*(column[part].tolist() for column in columns), strict=True))
+    levels = [Level(*facts[row - first]) for row in rows]
+    return [rows[i] for i in order(levels, ranking)]

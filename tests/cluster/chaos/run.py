@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cluster.chaos.alarms import alarms, warnings
 from cluster.chaos.caller import open_caller
 from cluster.chaos.history import GPU_NODES, PODS, Change, Clock, Timeline
 from cluster.chaos.judge import Judge, Violation, story
@@ -171,6 +173,7 @@ def run(settings: Settings, folder: Path, say: Callable[[str], None]) -> Report:
         _blame_load(report, background)
         judge_history(report, world, timeline.clock(), watchman, (first, last))
         _weigh(report, world)
+        _hear(report, world)
     return report
 
 
@@ -189,6 +192,10 @@ def judge_history(
 ) -> None:
     """Everything that etcd remembers, and what ran on the real node."""
     changes = world.etcd.history(GPU_NODES, PODS)
+    with (world.plane.folder / "history.jsonl").open("w") as file:
+        for change in changes:
+            when = round(clock.at(change.revision), 1)
+            file.write(json.dumps([change.revision, when, change.name, change.value]) + "\n")
     judge = Judge(clock)
     judge.feed(changes)
     report.violations += judge.violations
@@ -236,7 +243,12 @@ def _tell_stories(report: Report, changes: list[Change], clock: Clock) -> None:
             report.stories += story(one.subject, changes, clock, one.revision)
 
 
+def _hear(report: Report, world: World) -> None:
+    logs = {name: world.victims[name].log for name in world.ours}
+    report.violations += [Violation("no error, no false alarm", t.split(":")[0], t) for t in alarms(logs)]
+    report.figures["warnings of our processes"] = warnings(logs)
+
+
 def _weigh(report: Report, world: World) -> None:
     report.figures["started again because they ended by themselves"] = dict(world.revived)
-    ours = [name for name in world.victims if not name.startswith(("kube", "containerd")) and "-kube" not in name]
-    report.figures["memory in MiB"] = {name: round(resident_mib(world.victims[name].pid)) for name in ours}
+    report.figures["memory in MiB"] = {name: round(resident_mib(world.victims[name].pid)) for name in world.ours}

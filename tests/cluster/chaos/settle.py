@@ -163,10 +163,9 @@ class Settled:
 
     def _big(self) -> list[str]:
         found = []
-        for name, service in self._world.victims.items():
-            if name.startswith(("kube", "containerd")) or name.endswith("-kube"):
-                continue
-            memory, files = resident_mib(service.pid), open_files(service.pid)
+        for name in self._world.ours:
+            pid = self._world.victims[name].pid
+            memory, files = resident_mib(pid), open_files(pid)
             if memory > MOST_MIB or files > MOST_FILES:
                 found.append(f"{name}: {memory:.0f} MiB, {files} open files")
         return found

@@ -63,6 +63,11 @@ class World:
         return found
 
     @property
+    def ours(self) -> list[str]:
+        """The victims that are Tessera's own."""
+        return [n for n in self.victims if n.startswith("webhook") or n.endswith("-extender") or n == "agent"]
+
+    @property
     def image(self) -> str:
         """Of the real node's pods; empty where there is none."""
         return TENANT_IMAGE if self.node is not None else ""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tessera.core.request import Container, ContainerKind
 from tessera.wire.kube.extender import (
     BindArgs,
+    NodeNames,
     containers_of,
     decode_bind,
     decode_candidates,
@@ -44,8 +45,8 @@ def test_a_filter_call_is_read() -> None:
         }
     ).encode()
     args = decode_filter(body)
-    assert (args.pod.metadata.uid, args.names) == ("u", ["a", "b"])
-    assert (decode_candidates(body).uid, decode_candidates(body).names) == ("u", ["a", "b"])
+    assert (args.pod.metadata.uid, list(args.names)) == ("u", ["a", "b"])
+    assert (decode_candidates(body).uid, list(decode_candidates(body).names)) == ("u", ["a", "b"])
 
 
 def test_what_go_leaves_null_is_nothing() -> None:
@@ -55,7 +56,7 @@ def test_what_go_leaves_null_is_nothing() -> None:
         decode_filter(body)
     args = decode_filter(body.replace(b'"containers":null', b'"initContainers":null'))
     assert args.pod.metadata.labels is None
-    assert args.names == []
+    assert list(args.names) == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_what_go_leaves_null_is_nothing() -> None:
         (b"[]", "is no filter call"),
         (b'{"NodeNames":["a"]}', "without a pod"),
         (b'{"Pod":{"metadata":{}},"Nodes":{"items":[]},"NodeNames":null}', "nodeCacheCapable"),
-        (b'{"Pod":{"metadata":{}},"NodeNames":[1]}', "is no filter call"),
+        (b'{"Pod":{"metadata":{}},"NodeNames":{"a":1}}', "is no filter call"),
     ],
 )
 @pytest.mark.parametrize("decode", [decode_filter, decode_candidates])
@@ -167,3 +168,16 @@ def test_whole_devices_are_counted_at_the_pods_peak(
     containers: list[dict[str, object]], init: list[dict[str, object]] | None, devices: int
 ) -> None:
     assert devices_asked(a_pod(*containers, init=init), frozenset({"x/gpu"})) == devices
+
+
+def test_a_name_is_found_among_the_names_only_whole() -> None:
+    names = NodeNames(b'["node-1","node-10","b.node-2"]')
+    assert [name in names for name in ("node-1", "node-10", "node-2", "node-", "b.node-2", "")] == [
+        True, True, False, False, True, False,
+    ]  # fmt: skip
+    assert (len(names), list(names), names[1]) == (3, ["node-1", "node-10", "b.node-2"], "node-10")
+
+
+def test_names_that_are_no_list_of_names_are_told_when_they_are_gone_through() -> None:
+    with pytest.raises(ValueError, match="is no filter call"):
+        list(NodeNames(b"[1]"))

@@ -6,8 +6,8 @@ is empty or absent, and leaves fields out as it likes; both read as "nothing".
 Source: k8s.io/kube-scheduler extender/v1 types.go, and pkg/scheduler/extender.go for what is done with an answer.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, overload
 
 import msgspec
 
@@ -20,9 +20,58 @@ SIDECAR_POLICY: Final = "Always"
 """Source: KEP-753: an init container with this restart policy is a sidecar."""
 
 
+class NodeNames(Sequence[str]):
+    """The names of a Filter call, decoded only when somebody goes through them.
+
+    Whether a name is among them is asked of the text: a node's name is a DNS name, so it stands there as it is,
+    between quotes. That spares decoding 500 names when the best node is among them, as it nearly always is.
+    """
+
+    __slots__ = ("_decoded", "_text")
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._decoded: list[str] | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and b'"%s"' % name.encode() in self._text
+
+    def __len__(self) -> int:
+        return len(self.all())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.all())
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        return self.all()[at]
+
+    def all(self) -> list[str]:
+        """Every name. Raises ``ValueError`` where the text is no list of names."""
+        if self._decoded is None:
+            try:
+                self._decoded = _names_decoder.decode(self._text)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise ValueError(f"is no filter call: {error}") from error
+        return self._decoded
+
+
+def _names(text: msgspec.Raw) -> NodeNames:
+    """The names, or ``ValueError`` where none were sent."""
+    sent = bytes(text)
+    if sent in (b"", b"null"):
+        raise ValueError("names no nodes: set nodeCacheCapable to true for this extender")
+    if not sent.startswith(b"["):
+        raise ValueError("is no filter call: NodeNames is no list")
+    return NodeNames(sent)
+
+
 class _FilterArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     pod: KubePod | None = None
-    node_names: list[str] | None = None
+    node_names: msgspec.Raw = msgspec.Raw()
 
 
 class _Known(msgspec.Struct, frozen=True, gc=False):
@@ -35,21 +84,21 @@ class _KnownPod(msgspec.Struct, frozen=True, gc=False):
 
 class _Call(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     pod: _KnownPod | None = None
-    node_names: list[str] | None = None
+    node_names: msgspec.Raw = msgspec.Raw()
 
 
 class Candidates(msgspec.Struct, frozen=True, gc=False):
     """Whom a Filter call is about, and the nodes; for a caller who knows the pod already."""
 
     uid: str
-    names: list[str]
+    names: NodeNames
 
 
 class FilterArgs(msgspec.Struct, frozen=True, gc=False):
     """A pod and the names of the nodes that passed every check of kube-scheduler's own."""
 
     pod: KubePod
-    names: list[str]
+    names: NodeNames
 
 
 class BindArgs(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +150,7 @@ class _Binding(msgspec.Struct, frozen=True, gc=False):
 
 _filter_decoder: Final = msgspec.json.Decoder(_FilterArgs)
 _call_decoder: Final = msgspec.json.Decoder(_Call)
+_names_decoder: Final = msgspec.json.Decoder(list[str])
 _bind_decoder: Final = msgspec.json.Decoder(BindArgs)
 _encoder: Final = msgspec.json.Encoder()
 
@@ -116,9 +166,7 @@ def decode_filter(body: bytes) -> FilterArgs:
         raise ValueError(f"is no filter call: {error}") from error
     if args.pod is None:
         raise ValueError("is a filter call without a pod")
-    if args.node_names is None:
-        raise ValueError("names no nodes: set nodeCacheCapable to true for this extender")
-    return FilterArgs(args.pod, args.node_names)
+    return FilterArgs(args.pod, _names(args.node_names))
 
 
 def decode_candidates(body: bytes) -> Candidates:
@@ -129,9 +177,7 @@ def decode_candidates(body: bytes) -> Candidates:
         raise ValueError(f"is no filter call: {error}") from error
     if call.pod is None:
         raise ValueError("is a filter call without a pod")
-    if call.node_names is None:
-        raise ValueError("names no nodes: set nodeCacheCapable to true for this extender")
-    return Candidates(call.pod.metadata.uid, call.node_names)
+    return Candidates(call.pod.metadata.uid, _names(call.node_names))
 
 
 def decode_bind(body: bytes) -> BindArgs:
