@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -26,7 +27,15 @@ _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-@click.command()
+_EPILOG: Final = """\b
+Examples:
+  tessera agent --host-root /proc/1/root
+  tessera agent --simulate 2xA100-SXM4-80GB --kubeconfig ~/.kube/config
+  tessera agent --uninstall
+"""
+
+
+@click.command(epilog=_EPILOG)
 @click.option("--kubeconfig", type=_PATH, help="In a pod its own account, else $KUBECONFIG, else ~/.kube/config.")
 @click.option(
     "--node", envvar="NODE_NAME", metavar="NAME", help="Name of this node.  [default: $NODE_NAME, else the host's]"

@@ -36,13 +36,10 @@ VERBS: Final[Mapping[str, Verb]] = {
     "ps": Verb("tessera.cli.ps", "List who holds which share of this machine."),
     "top": Verb("tessera.cli.top", "Watch devices, shares and processes live."),
     "explain": Verb("tessera.cli.explain", "Explain one run: what it asked for and what it has."),
-    "webhook": Verb(
-        "tessera.cli.webhook", "Serve admission: every dialect to one request (a process of the cluster)."
-    ),
-    "scheduler": Verb(
-        "tessera.cli.scheduler", "Decide placements beside kube-scheduler (a process of the cluster)."
-    ),
-    "agent": Verb("tessera.cli.agent", "Hand out and watch this node's devices (a process of the cluster)."),
+    "kubectl": Verb("tessera.cli.kubectl", "Look at a cluster; the same as `kubectl tessera`."),
+    "webhook": Verb("tessera.cli.webhook", "Admit pods of every dialect (a process of a cluster)."),
+    "scheduler": Verb("tessera.cli.scheduler", "Place pods beside kube-scheduler (a process of a cluster)."),
+    "agent": Verb("tessera.cli.agent", "Hand out and watch a node's devices (a process of a cluster)."),
     "completion": Verb("tessera.cli.completion", "Print the completion script of a shell."),
 }
 
