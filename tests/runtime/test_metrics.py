@@ -1,5 +1,7 @@
 """Metrics: what a scrape shows, and what it does not."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tessera.core.errors import UnavailableError
@@ -94,3 +96,24 @@ def test_each_process_has_a_registry_of_its_own() -> None:
     for metrics in (Metrics(), Metrics()):
         metrics.counter("same_total", "Same name in both.")
         assert b"process_resident_memory_bytes" in metrics.render()
+
+
+def test_a_source_that_fails_midway_hides_itself_and_nobody_else() -> None:
+    metrics = Metrics()
+
+    def rows() -> Iterator[tuple[tuple[str, ...], float]]:
+        yield ("a",), 1.0
+        raise UnavailableError("the driver is gone", "load it")
+
+    metrics.matrix("broken", "One that fails at its second row.", ("device",), rows)
+    metrics.gauge("sound", "Another.", lambda: 2.0)
+    text = metrics.render().decode()
+    assert "tessera_broken{" not in text
+    assert 'tessera_unavailable{what="tessera_broken",reason="UnavailableError"} 1' in text
+    assert "tessera_sound 2.0" in text
+
+
+def test_counters_have_one_series_each() -> None:
+    metrics = Metrics()
+    metrics.counter("tries_total", "Tries.").inc()
+    assert "tries_created" not in metrics.render().decode()

@@ -19,10 +19,13 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
 from tessera.core.errors import TesseraError
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, which nobody asks for
 
 PREFIX: Final = "tessera_"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -155,8 +158,10 @@ class _Source:
         return [self._head(), *lines] if lines else []
 
     def _rows(self) -> Rows | Unavailable:
+        """What the source says; a source that fails midway fails whole, and no other metric with it."""
         try:
-            return self._ask()
+            rows = self._ask()
+            return rows if isinstance(rows, Unavailable) else tuple(rows)
         except TesseraError as error:
             return Unavailable(type(error).__name__)
 
