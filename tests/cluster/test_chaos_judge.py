@@ -8,7 +8,8 @@ import pytest
 from cluster.chaos.alarms import alarms, warnings
 from cluster.chaos.history import GPU_NODES, PODS, Change, Clock
 from cluster.chaos.judge import Judge, story
-from cluster.chaos.strikes import SPARED_SECONDS, plan
+from cluster.chaos.run import Report, Settings, judge_failures
+from cluster.chaos.strikes import SPARED_SECONDS, Strike, plan
 from cluster.chaos.watchman import Seen, contradictions
 
 TICKET = "tessera.dev/ticket-1"
@@ -176,3 +177,28 @@ def test_an_error_in_a_log_and_an_alarm_about_nothing_are_told_with_their_number
     ]
     assert "chaos/b" in found[0]
     assert warnings({"agent": log}) == {"ungated": 2, "watch lost": 1}
+
+
+@pytest.mark.parametrize(
+    ("at", "reason", "code", "blamed"),
+    [
+        (29, "UnexpectedAdmissionError", None, False),
+        (31, "UnexpectedAdmissionError", None, True),  # 21 s after the agent was back
+        (7, "UnexpectedAdmissionError", None, True),  # before it was killed
+        (15, "UnexpectedAdmissionError tessera: no allocation", None, True),
+        (15, "StartError tessera: the node agent does not answer", None, False),
+        (15, "", 77, True),
+        (500, "Chaos", None, False),
+    ],
+)
+def test_who_is_blamed_for_a_pod_that_failed(at, reason, code, blamed):
+    """The agent is killed 9 s after the begin and is back a second later."""
+    ends = [{"name": "main", "state": {"terminated": {"exitCode": code}}}] if code else []
+    failed = bound(at, phase="Failed")
+    failed.value["status"] |= {"reason": reason, "containerStatuses": ends}
+    judge = Judge(seconds())
+    judge.feed([inventory(1, "g"), failed])
+    report = Report(Settings(1, 1), (Strike(9.0, "agent", 1.0), Strike(480.0, "webhook-a", 9.0)))
+    judge_failures(report, judge, 0.0)
+    assert [one.subject for one in report.violations] == (["p"] if blamed else [])
+    assert bool(report.excused) == (not blamed and reason != "Chaos")

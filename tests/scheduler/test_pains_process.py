@@ -5,6 +5,7 @@ come and go, thousands of pods that wait. The API server is the one in memory.
 import asyncio
 import json
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -14,7 +15,7 @@ import pytest
 
 from scheduler.test_parts import ALease, Events
 from scheduler.test_process import Cluster, World, play
-from scheduler.world import GIB, a_kube_pod, exclusively, share
+from scheduler.world import GIB, a_kube_pod, a_pod, a_state, bind, exclusively, place, share
 from tessera.core.errors import TesseraError
 from tessera.policy.rank import POLICIES
 from tessera.runtime.clock import ManualClock, settle
@@ -24,7 +25,7 @@ from tessera.runtime.metrics import Metrics
 from tessera.scheduler.app import Chores, Scheduler
 from tessera.scheduler.audit import Audit, drift_of
 from tessera.scheduler.extender import Extender
-from tessera.scheduler.facts import Facts
+from tessera.scheduler.facts import Facts, PodFacts
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters
 from tessera.scheduler.state import State
@@ -269,3 +270,34 @@ def test_row_88_nothing_of_a_pods_environment_is_kept() -> None:
         kept.append(msgspec.json.encode(Facts().of(msgspec.json.decode(msgspec.json.encode(raw), type=KubePod))))
     assert kept[0] == kept[1]
     assert len(kept[0]) < 2048
+
+
+def turnover(state: State, live: list[PodFacts], first: int, count: int) -> None:
+    """So many pods of new names come, one of twenty requests each; the oldest of 60 goes for each of them."""
+    for serial in range(first, first + count):
+        pod = a_pod(f"p{serial}", share(512 * (1 + serial % 20)), ticket=serial % 512)
+        state.saw_pod(None, pod, 0.0)
+        node = place(state, pod)
+        live.append(pod)
+        if node is not None:
+            live[-1] = msgspec.structs.replace(bind(state, pod, node), admitted=True)
+            state.saw_pod(pod, live[-1], 0.0)
+        if len(live) > 60:
+            state.saw_pod(live.pop(0), None, 0.0)
+        state.take_notices()
+
+
+def test_row_88_what_is_remembered_stays_the_same_at_a_constant_load() -> None:
+    state, live = a_state({f"n{i}": 2 for i in range(4)}), list[PodFacts]()
+    tracemalloc.start()
+    try:
+        turnover(state, live, 0, 800)
+        before = tracemalloc.get_traced_memory()[0]
+        turnover(state, live, 800, 800)
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(state.pods) == 60
+    assert state.refused, "no pod waits: the load is not what it should be"
+    # The ledger notes the numbers of nodes that changed, up to a bound. A pod's name alone would be more.
+    assert after - before <= 800 * 60

@@ -6,7 +6,7 @@ import random
 from tessera.runtime.clock import ManualClock, settle
 from tessera.runtime.kube.memory import Fault, MemoryCluster
 from tessera.runtime.kube.port import ApiError, ConnectionLostError
-from tessera.webhook.profiles import AGAIN_SECONDS, PROFILES, KnownProfiles
+from tessera.webhook.profiles import AGAIN_SECONDS, PROFILES, UNKNOWN_SECONDS, KnownProfiles
 
 
 def a_profile(name="small", vram="2Gi"):
@@ -126,5 +126,28 @@ def test_what_is_wrong_with_a_profile_is_told_on_the_pods_that_name_it():
         assert await world.profiles.fetch()
         (problem,) = world.profiles("team", "bad").problems
         assert str(problem).startswith("spec.resources.requests[vram]: is not a number (got 'true')")
+
+    asyncio.run(scenario())
+
+
+def test_an_api_server_that_is_away_at_the_start_leaves_open_whether_the_kind_is_there():
+    """Neither does a webhook wait for ever for a kind that is not there, nor is it ready before it has looked."""
+
+    async def scenario():
+        for error in (ConnectionLostError("refused"), ApiError(503, "ServiceUnavailable", "not yet")):
+            world = World()
+            world.cluster.fail(Fault("list", PROFILES, error=error))
+            absent = ApiError(404, "NotFound", "no such kind")
+            running = world.start()
+            await settle()
+            assert world.profiles.unready() == "WorkloadProfiles were not listed yet"
+            world.cluster.fail(Fault("list", PROFILES, error=absent, times=2))
+            await world.clock.advance(UNKNOWN_SECONDS)
+            assert world.profiles.unready() is None
+            await world.make(a_profile())
+            await world.clock.advance(2 * AGAIN_SECONDS)
+            assert world.profiles.unready() is None
+            assert world.profiles("team", "small").pairs == PAIRS
+            await end(running)
 
     asyncio.run(scenario())

@@ -18,6 +18,8 @@ from tessera.wire.kube.verdict import Profile
 PROFILES: Final = Kind("tensor-fusion.ai", "v1", "workloadprofiles", "WorkloadProfile")
 AGAIN_SECONDS: Final = 30.0
 """How often a cluster without the kind is asked again."""
+UNKNOWN_SECONDS: Final = 1.0
+"""How often an API server that does not say is asked again."""
 _ABSENT: Final = 404
 
 _log: Final = logger("profiles")
@@ -67,13 +69,17 @@ class KnownProfiles:
 
     async def run(self) -> None:
         """Follow the profiles, as soon as the cluster knows the kind."""
-        while not await self._kind_exists():
-            self._absent = True
-            await self._clock.sleep(AGAIN_SECONDS)
+        while (exists := await self._kind_exists()) is not True:
+            self._absent = exists is False
+            await self._clock.sleep(AGAIN_SECONDS if self._absent else UNKNOWN_SECONDS)
         self._absent = False
         await self._informer.run()
 
-    async def _kind_exists(self) -> bool:
+    async def _kind_exists(self) -> bool | None:
+        """Whether the cluster has the kind; ``None`` while nobody says so.
+
+        To follow a kind that is not there would never end, and this process would never be ready.
+        """
         try:
             async with aclosing(self._client.pages(PROFILES, StoredProfile)) as pages:
                 await anext(pages)
@@ -81,8 +87,10 @@ class KnownProfiles:
             if error.code == _ABSENT:
                 return False
             _log.warning("cannot list WorkloadProfiles", error=str(error))
+            return None
         except ConnectionLostError as error:
             _log.warning("cannot list WorkloadProfiles", error=str(error))
+            return None
         return True
 
     async def _look_up(self, namespace: str, name: str) -> bool:

@@ -104,11 +104,15 @@ class World:
         """Return once everything is up, started again where it ends meanwhile. Raises :class:`TimeoutError`."""
         ready = {name: service.ready for name, service in self.victims.items() if not name.endswith("-extender")}
 
-        def all_ready() -> bool:
+        def missing() -> list[str]:
             self.revive()
-            return all(check() for check in ready.values()) and self.leader() is not None
+            leads = [] if self.leader() else ["a scheduler that leads"]
+            return [name for name, check in ready.items() if not check()] + leads
 
-        wait_until(all_ready, "everything is up again", seconds)
+        try:
+            wait_until(lambda: not missing(), "everything is up again", seconds)
+        except TimeoutError as late:
+            raise TimeoutError(f"{late}: {', '.join(missing())} is not") from None
         if self.node is not None and self.agent is not None:
             self.node.await_ready()
             self.agent.await_tickets(60)
