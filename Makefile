@@ -71,6 +71,13 @@ cluster-demo: setup ## the road of one pod on a real cluster, with what each par
 	@$(PY) tools/real_cluster.py build
 	@PYTHONPATH=tests $(PY) examples/cluster_demo.py
 
+SEED ?= 1
+KILLS ?= 200
+.PHONY: chaos
+chaos: setup ## kill -9 at KILLS seeded random moments under load, and judge what the API saw: make chaos SEED=7
+	@$(PY) tools/real_cluster.py build
+	@PYTHONPATH=tests $(PY) -m cluster.chaos --seed $(SEED) --kills $(KILLS)
+
 .PHONY: bench-cluster
 bench-cluster: setup ## print the figures of a cluster (20 minutes)
 	@$(PY) tools/real_cluster.py build
