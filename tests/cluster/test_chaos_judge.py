@@ -202,3 +202,13 @@ def test_who_is_blamed_for_a_pod_that_failed(at, reason, code, blamed):
     judge_failures(report, judge, 0.0)
     assert [one.subject for one in report.violations] == (["p"] if blamed else [])
     assert bool(report.excused) == (not blamed and reason != "Chaos")
+
+
+def test_nobody_is_blamed_for_a_pod_that_was_deleted_before_it_started():
+    failed = bound(15, phase="Failed")
+    failed.value["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    judge = Judge(seconds())
+    judge.feed([inventory(1, "g"), failed])
+    report = Report(Settings(1, 1), ())
+    judge_failures(report, judge, 0.0)
+    assert (report.violations, report.excused) == ([], [])

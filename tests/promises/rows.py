@@ -487,6 +487,8 @@ NODE: Final = (
             f"{_HEALTH}fatal_faults_outlive_an_agent_and_not_a_restart_of_the_machine",
             f"{_KUBE}an_inventory_that_appears_is_used_within_seconds",
         ),
+        "pods that kube-scheduler itself refused while a node offered no tickets waited for more than a "
+        "minute after it offered them again",
     ),
     Row(
         "U69",

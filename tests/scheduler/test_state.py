@@ -522,6 +522,7 @@ def test_a_restart_keeps_what_may_still_become_bound_and_nothing_else() -> None:
     state.restart()
     assert {uid for uid, _ in state.holdings.items()} == {doubtful.uid}
     state.end_bind(bindable, Outcome.DONE, 0.0)
+    state.saw_pod(None, bound(doubtful, "n0", bindable.text), 0.0)
     assert not state.holdings.open()
 
 

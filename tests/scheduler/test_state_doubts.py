@@ -1,9 +1,10 @@
-"""What another leader binds where we hold a doubt is no overcommitment; what bound pods overbook still is one."""
+"""Bindings that we are not sure of: beside what another leader binds, and of pods that the watch has not shown."""
 
 from scheduler.world import GIB, a_pod, a_state, bind, bound, exclusively, place, share
 from tessera.core.request import Claim
+from tessera.scheduler.audit import drift_of
 from tessera.scheduler.facts import PodFacts
-from tessera.scheduler.state import Bindable, NoticeKind, Outcome, State
+from tessera.scheduler.state import UNSEEN_SECONDS, Bindable, NoticeKind, Outcome, State
 
 
 def a_doubt(state: State, name: str, *claims: Claim) -> None:
@@ -47,3 +48,32 @@ def test_bound_pods_that_take_more_than_there_is_are_told_beside_a_doubt_too() -
         pod, text = another_leaders(name, share(memory * GIB))
         state.saw_pod(pod, bound(pod, "n0", text), 0.0)
         assert kinds(state) == told
+
+
+def bound_unseen(state: State) -> PodFacts:
+    """A pod that is bound before the watch has shown that it exists, as it will be seen."""
+    pod = a_pod("early", share(20 * GIB))
+    assert place(state, pod) == "n0"
+    return bind(state, pod, "n0")
+
+
+def test_a_pod_that_is_bound_before_it_is_seen_is_no_drift_and_survives_a_repair() -> None:
+    state = a_state({"n0": 1})
+    pod = bound_unseen(state)
+    assert drift_of(state) == ()
+    state.repair(1.0)
+    assert place(state, a_pod("other", share(8 * GIB))) is None
+    state.saw_pod(None, pod, 2.0)
+    assert not state.holdings.open()
+    state.expire(1_000_000.0)
+    assert drift_of(state) == ()
+    assert place(state, a_pod("other", share(8 * GIB))) is None
+
+
+def test_a_pod_that_is_bound_and_gone_before_it_is_seen_is_not_held_for_ever() -> None:
+    state = a_state({"n0": 1})
+    bound_unseen(state)
+    state.expire(UNSEEN_SECONDS - 1)
+    assert place(state, a_pod("other", share(8 * GIB))) is None
+    state.expire(UNSEEN_SECONDS)
+    assert place(state, a_pod("other", share(8 * GIB))) == "n0"

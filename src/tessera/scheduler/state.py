@@ -30,6 +30,9 @@ RESERVATION_SECONDS: Final = 120.0
 DOUBT_SECONDS: Final = 90.0
 """Longer than an API server takes over a request whose client is gone (60 s by default)."""
 
+UNSEEN_SECONDS: Final = 180.0
+"""Longer than the silence of a watch after which nothing is placed any more: by then a bound pod is seen."""
+
 UNADMITTED: Final = "was created before Tessera's webhook admitted it: delete and create it again"
 
 
@@ -392,9 +395,12 @@ class State:
         held, uid = bindable.held, bindable.held.placement.pod_uid
         if self.holdings.get(uid) is not held or held.phase is not Phase.BINDING:
             return
-        if outcome is Outcome.DONE:
+        if outcome is Outcome.DONE and uid in self.pods:
             self.holdings.bound(uid)
             self._settle(held.node, freed=False)
+        elif outcome is Outcome.DONE:
+            # kube-scheduler's watch is ahead of ours. Should the pod be gone before ours shows it, time ends this.
+            self.holdings.doubt(held, now + UNSEEN_SECONDS)
         elif outcome is Outcome.FAILED and not held.doubted:
             self.release(uid)
         else:

@@ -51,6 +51,7 @@ class PodNow:
     waits: bool = False
     reason: str = ""
     ends: tuple[str, ...] = ()
+    leaving: bool = False
 
     @property
     def live(self) -> bool:
@@ -257,6 +258,7 @@ def read_pod(key: str, obj: Mapping[str, Any]) -> PodNow:
         waits=not started and status.get("phase", "Pending") == "Pending",
         reason=f"{status.get('reason', '')} {status.get('message', '')}".strip(),
         ends=tuple(ends_in(status)),
+        leaving="deletionTimestamp" in meta,
     )
 
 

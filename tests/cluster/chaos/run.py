@@ -249,7 +249,7 @@ def judge_failures(report: Report, judge: Judge, first: float) -> None:
         ours = (OUR_WORD in text and NOBODY_ANSWERS not in text) or f"exit {WRONG_SHARE}" in pod.ends
         if not ours and any(begin <= at <= end for begin, end in windows):
             report.excused.append(f"{pod.key}: {text}")
-        else:
+        elif ours or not pod.leaving:  # one that is deleted before it starts is Failed on its way out
             report.violations.append(Violation("no pod fails because of us", pod.key, text))
 
 
