@@ -106,6 +106,7 @@ verify: setup ## regenerate what is generated; fails where that changes anything
 	$(PY) tools/chart.py --check
 	$(PY) tools/protos.py --check
 	$(PY) tools/metrics_table.py --check
+	$(PY) tools/promises_page.py --check
 	git diff --exit-code --stat
 
 .PHONY: ci

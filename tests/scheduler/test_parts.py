@@ -12,7 +12,7 @@ from tessera.core.ticket import RESOURCES
 from tessera.runtime.clock import ManualClock
 from tessera.runtime.kube.events import EventKind, Subject
 from tessera.runtime.kube.memory import Fault, MemoryCluster
-from tessera.runtime.kube.port import ApiError, ConnectionLostError
+from tessera.runtime.kube.port import ApiError, ConnectionLostError, UnreachableError
 from tessera.scheduler.audit import Audit
 from tessera.scheduler.binder import bind
 from tessera.scheduler.mandate import Mandate
@@ -328,6 +328,7 @@ class Answering:
         ((500, b'{"message":"etcdserver: request timed out"}'), Outcome.DOUBTFUL, "500: etcdserver"),
         ((504, b""), Outcome.DOUBTFUL, "504"),
         (ConnectionLostError("reset"), Outcome.DOUBTFUL, "reset"),
+        (UnreachableError("refused"), Outcome.FAILED, "refused"),
         (ApiError(401, "Unauthorized", "who are you"), Outcome.FAILED, "who are you"),
     ],
 )

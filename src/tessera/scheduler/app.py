@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import random
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,7 @@ from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts, PodFacts
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
-from tessera.scheduler.state import RESERVATION_SECONDS, State
+from tessera.scheduler.state import RESERVATION_SECONDS, Notice, State
 from tessera.scheduler.teller import Teller
 from tessera.scheduler.waker import Waker
 from tessera.wire.kube.inventory import GPUNodeStatus
@@ -221,8 +221,9 @@ class Chores:
         while True:
             await self._scheduler.clock.sleep(TICK_SECONDS)
             self._expire()
-            self._tell()
-            if self._scheduler.mandate.is_current:
+            notices = self._scheduler.state.take_notices()
+            if self._scheduler.mandate.is_current:  # who does not lead sees the same, and says nothing
+                self._tell(notices)
                 self._check()
                 self._meters.wakes.inc(await self._waker.turn())
 
@@ -231,8 +232,7 @@ class Chores:
             self._meters.expired.inc()
             _log.info("reservation over", pod=held.placement.pod_key, node=held.node, phase=held.phase.value)
 
-    def _tell(self) -> None:
-        notices = self._scheduler.state.take_notices()
+    def _tell(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
             self._meters.notices[notice.kind.value].inc()
             _log.warning(notice.kind.value, pod=notice.facts.key, node=notice.facts.node, what=notice.text)

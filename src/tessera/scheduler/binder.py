@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from tessera.core.errors import TesseraError
-from tessera.runtime.kube.port import ConnectionLostError
+from tessera.runtime.kube.port import ConnectionLostError, UnreachableError
 from tessera.scheduler.state import Outcome
 from tessera.wire.kube.extender import BindArgs, encode_binding
 from tessera.wire.kube.names import ALLOCATION
@@ -40,6 +40,8 @@ async def bind(client: Poster, args: BindArgs, text: str) -> tuple[Outcome, str]
             status, body = await client.post_raw(path, encode_binding(args, {ALLOCATION: text}))
     except TimeoutError:
         return Outcome.DOUBTFUL, f"the API server did not answer within {BIND_SECONDS:g} s"
+    except UnreachableError as error:
+        return Outcome.FAILED, str(error)
     except ConnectionLostError as error:
         return Outcome.DOUBTFUL, str(error)
     except TesseraError as error:

@@ -75,6 +75,10 @@ class ConnectionLostError(TesseraError):
     """The API server could not be reached, or went away in the middle of an answer."""
 
 
+class UnreachableError(ConnectionLostError):
+    """No connection came about: nothing was sent, so the server did nothing."""
+
+
 class EventType(StrEnum):
     """What a watch event says."""
 

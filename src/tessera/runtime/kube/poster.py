@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from tessera.runtime.kube.port import ConnectionLostError
+from tessera.runtime.kube.port import ConnectionLostError, UnreachableError
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 20.0
@@ -93,7 +93,7 @@ class Poster:
                     lambda: _Connection(loop), self._host, self._port, ssl=self._context, server_hostname=name
                 )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            raise ConnectionLostError(f"{self._authority}: {error or type(error).__name__}") from None
+            raise UnreachableError(f"{self._authority}: {error or type(error).__name__}") from None
         return connection
 
 
