@@ -38,8 +38,10 @@ def plain_config() -> dict[str, object]:
     }
 
 
-async def one_run(session: Session, scheduler: str, count: int) -> tuple[float, float]:
-    """Pods per second from the first create to the last bind, and the median time from create to bound."""
+async def one_run(session: Session, scheduler: str, count: int, pid: int) -> tuple[float, float, float]:
+    """Pods per second from the first create to the last bind, the median time from create to bound, and the CPU
+    milliseconds that process ``pid`` used for each until then.
+    """
     counter = Counter(session, NAMESPACE)
     watch = asyncio.create_task(counter.watch())
     await counter.watching.wait()
@@ -51,14 +53,14 @@ async def one_run(session: Session, scheduler: str, count: int) -> tuple[float, 
         created[name] = time.perf_counter()
 
     mine = [next(numbers()) for _ in range(count)]
-    start = time.perf_counter()
+    start, used = time.perf_counter(), cpu_seconds(pid)
     await session.each(mine, create)
     await counter.until(count, 300, watch)
-    took = max(counter.bound.values()) - start
+    took, used = max(counter.bound.values()) - start, cpu_seconds(pid) - used
     waits = [counter.bound[name] - created[name] for name in created]
     watch.cancel()
     await delete_all(session, NAMESPACE)
-    return count / took, statistics.median(waits)
+    return count / took, statistics.median(waits), used / count * 1000
 
 
 async def runs(plane: ControlPlane, count: int, times: int, pid: int) -> None:
@@ -66,13 +68,11 @@ async def runs(plane: ControlPlane, count: int, times: int, pid: int) -> None:
     rates: dict[str, list[float]] = {"plain": [], "tessera-scheduler": []}
     async with open_session(plane) as session:
         for scheduler in rates:
-            await one_run(session, scheduler, 200)
+            await one_run(session, scheduler, 200, pid)
         for _ in range(times):
             for scheduler, found in rates.items():
-                before = cpu_seconds(pid)
-                rate, wait = await one_run(session, scheduler, count)
+                rate, wait, ours = await one_run(session, scheduler, count, pid)
                 found.append(rate)
-                ours = (cpu_seconds(pid) - before) / count * 1000
                 extra = f", our CPU {ours:.2f} ms a pod" if scheduler != "plain" else ""
                 print(f"{scheduler:18} {rate:6.0f} pods/s, create to bound p50 {wait:.2f} s{extra}", flush=True)
     plain, ours = (statistics.median(found) for found in rates.values())
