@@ -279,7 +279,7 @@ async def scheduler(shell: Shell, options: Options) -> None:
     shell.supervise("fleet", parts.rebuild_fleet)
     shell.supervise("pods", parts.follow_terms)
     shell.supervise("chores", chores.run)
-    main = await serve(extender, options.bind, name="extender")
+    main = await serve(extender.answer, options.bind, name="extender")
     shell.on_end("extender", main.close)
 
 

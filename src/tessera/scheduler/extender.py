@@ -1,8 +1,8 @@
 """The extender's two verbs over HTTP: decode, ask the state, encode. The hot path; nothing here waits but Bind."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tessera.runtime.clock import Clock
 from tessera.runtime.log import logger
@@ -52,14 +52,27 @@ class Extender:
     refusals: Refusals = field(default_factory=Refusals)
 
     async def __call__(self, method: str, path: str, body: bytes) -> Answer:
-        """Any call; what is no call of kube-scheduler's is answered 404 or 400."""
+        """As :meth:`answer`, for who awaits every answer."""
+        found = self.answer(method, path, body)
+        return found if isinstance(found, Answer) else await found
+
+    def answer(self, method: str, path: str, body: bytes) -> Answer | Coroutine[Any, Any, Answer]:
+        """Any call; what is no call of kube-scheduler's is answered 404 or 400.
+
+        Filter is answered at once, without the 40 us that a task costs; Bind waits for the API server.
+        """
         if method != "POST" or path not in (FILTER, BIND):
             return Answer(b"POST /filter and POST /bind are answered here\n", 404, "text/plain")
+        if path == BIND:
+            return self._bind(body)
         try:
-            return await self._bind(body) if path == BIND else self._filter(body)
+            return self._filter(body)
         except ValueError as error:
-            self.meters.malformed.inc()
-            return Answer(f"the body {error}\n".encode(), 400, "text/plain")
+            return self._malformed(error)
+
+    def _malformed(self, error: ValueError) -> Answer:
+        self.meters.malformed.inc()
+        return Answer(f"the body {error}\n".encode(), 400, "text/plain")
 
     def _filter(self, body: bytes) -> Answer:
         began = self.clock.monotonic()
@@ -99,7 +112,10 @@ class Extender:
                 raise AssertionError(f"no verdict: {verdict}")
 
     async def _bind(self, body: bytes) -> Answer:
-        args = decode_bind(body)
+        try:
+            args = decode_bind(body)
+        except ValueError as error:
+            return self._malformed(error)
         began = self.clock.monotonic()
         obstacle = self.mandate.obstacle()
         if obstacle is not None:
