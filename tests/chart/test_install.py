@@ -246,9 +246,18 @@ def refused(api: Api, method: str, path: str, body: Any = None, *, media: str = 
 
 @pytest.fixture
 def agent(installed: Installed) -> Iterator[Api]:
-    """The API server as the agent of the first node sees it."""
+    """The API server as the agent of the first node sees it, once the policy bites: that takes it a moment."""
     with installed.as_user(installed.agent_token(OWN)) as api:
+        wait_until(lambda: _is_guarded(api), "the policy on agents is in force", 30)
         yield api
+
+
+def _is_guarded(api: Api) -> bool:
+    try:
+        api.post(f"{KINDS}/gpunodes?dryRun=All", gpu_node("node-9999"))
+    except ApiFailure:
+        return True
+    return False
 
 
 def test_an_agent_writes_its_own_node(agent: Api) -> None:
@@ -295,7 +304,7 @@ def test_an_agent_neither_takes_nor_gives_a_device(agent: Api, others: dict[str,
         refused(agent, "PATCH", path, {"metadata": {"labels": {"tessera.dev/node": node}}}, media=MERGE)
 
 
-def test_a_token_of_no_pod_writes_nothing(installed: Installed) -> None:
+def test_a_token_of_no_pod_writes_nothing(installed: Installed, agent: Api) -> None:
     with installed.as_user(installed.plane.token_for(NAMESPACE, "tessera-agent")) as stolen:
         assert "names no node" in refused(stolen, "POST", f"{KINDS}/gpunodes", gpu_node(OWN))
 
