@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
+from functools import wraps
 
 import pytest
 
@@ -12,9 +16,33 @@ from agent.test_restarts import tenant_of
 from agent.world import Rig, a_grant, until
 from tessera.agent.store import read_region
 
+
+def own_process(test):
+    """A test of another machine than those beside it: a process sees one machine for its whole life."""
+
+    @wraps(test)
+    def alone(tmp_path):
+        if os.environ.get("TESSERA_OWN_PROCESS"):
+            test(tmp_path)
+            return
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", f"{__file__}::{test.__name__}"],
+            env={**os.environ, "TESSERA_OWN_PROCESS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert run.returncode == 0, run.stdout
+        assert "1 passed" in run.stdout
+
+    return alone
+
+
 # row 4
 
 
+@own_process
 def test_row_4_a_container_gets_the_devices_that_were_chosen_whatever_ids_the_kubelet_sends(tmp_path):
     """Eight devices by one ticket: five ids of the kubelet's, none of which names a device."""
 
@@ -194,6 +222,7 @@ def test_kai_15_two_processes_of_a_container_have_one_share_together(tmp_path):
     asyncio.run(scenario())
 
 
+@own_process
 def test_kai_5_every_name_that_is_handed_out_is_in_the_specification(tmp_path):
     async def scenario():
         async with Rig(tmp_path, simulate="8xA100-SXM4-80GB") as rig:

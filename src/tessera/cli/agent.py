@@ -35,7 +35,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--kubeconfig", type=_PATH, help="In a pod its own account, else $KUBECONFIG, else ~/.kube/config.")
 @click.option(
     "--node", envvar="NODE_NAME", metavar="NAME", help="Name of this node.  [default: $NODE_NAME, else the host's]"

@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.group(invoke_without_command=True, epilog=_EPILOG)
+@click.group(invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path),
               help="Cluster and user [default: a pod's account, $KUBECONFIG, ~/.kube/config].")  # fmt: skip
 @click.option("--bind", default="127.0.0.1:8888", show_default=True, help="Where kube-scheduler asks.")

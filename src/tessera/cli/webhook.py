@@ -42,7 +42,7 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(epilog=_EPILOG, invoke_without_command=True)
+@click.group(epilog=_EPILOG, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--kubeconfig", type=click.Path(path_type=Path),
               help="How to reach the API server [default: in-cluster, $KUBECONFIG, ~/.kube/config].")  # fmt: skip
 @click.option("--bind", default="0.0.0.0:8443", show_default=True, help="Where to serve reviews (TLS).")
