@@ -134,7 +134,8 @@ def test_arguments_are_options_of_the_verb(chart: list[Object], kind: str, verb:
     (container,) = [one for one in containers(named(chart, kind, f"tessera-{verb}")) if one["name"] == verb]
     first, *given = container["args"]
     assert first == verb
-    context = click.Context(command)
+    # With its own settings: click remembers a command's help option by the first context that it saw.
+    context = click.Context(command, **command.context_settings)
     words = [word.replace("$(NODE_NAME)", "node-1").replace("$(POD_NAME)", "pod-1") for word in given]
     command.make_parser(context).parse_args(list(words))  # raises for what the verb does not know
     known = {option for parameter in command.params for option in parameter.opts}

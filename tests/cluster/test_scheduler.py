@@ -202,6 +202,7 @@ def test_an_inventory_that_appears_is_used_within_seconds(
         name = f"{namespace}-0"
         path = f"/apis/{API_VERSION}/gpunodes/{name}"
         status = control_plane.api.get(path)["status"]
+        wait_until(lambda: f'node="{name}"' in pair.get("/metrics")[1], "the inventory is seen")
         control_plane.api.merge(f"{path}/status", {"status": {"devices": []}})
         wait_until(lambda: f'node="{name}"' not in pair.get("/metrics")[1], "the empty inventory is seen")
         create(control_plane, admitted_pod("a", quarter(), namespace=namespace, **here(namespace)))
