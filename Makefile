@@ -48,7 +48,7 @@ check: .venv/ready ## the inner loop: format, lint, types, layering, sizes, fast
 
 .PHONY: test-c
 test-c: .venv/ready ## the C parts under the sanitizers, and their symbols
-	$(MAKE) -C limiter test sim-test mutants symbols
+	$(MAKE) -j2 --output-sync=target -C limiter test sim-test mutants symbols
 
 .PHONY: mutants
 mutants: .venv/ready ## break the allocator in many small ways; every law must object
@@ -83,17 +83,35 @@ bench-cluster: setup ## print the figures of a cluster (20 minutes)
 	@$(PY) tools/real_cluster.py build
 	@PYTHONPATH=tests $(PY) bench/cluster/run.py
 
+# Tests on the real engine wait more than they compute, and a machine has room for one real node: so `make test` runs in
+# three lanes. lane-node and lane-cluster take what is in ON_ENGINE, with and without a real node; lane-alone computes
+# beside them, and takes every test that they do not.
+ON_ENGINE := tests/cluster tests/chart tests/ports
+
 .PHONY: test
 test: setup ## every test: pure core, C library under ASan and UBSan, end to end
 	$(BIN)/ruff format --check --quiet src tests tools bench examples
 	$(BIN)/ruff check --quiet src tests tools bench examples
+	$(PY) tools/sizes.py
+	@echo "the rest in three lanes at once; each is printed when it has ended"
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lane-engine lane-alone lane-node lane-cluster
+
+.PHONY: lane-alone lane-engine lane-node lane-cluster
+lane-alone:
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(PY) tools/sizes.py
-	$(MAKE) -C limiter test sim-test mutants symbols
-	$(PY) tools/mutants.py
+	nice $(MAKE) -C limiter test sim-test mutants symbols
+	nice $(PY) tools/mutants.py
+	$(PY) -m pytest -rs tests $(ON_ENGINE:%=--ignore=%)
+
+lane-engine:
 	$(PY) tools/real_cluster.py build --if-possible
-	$(PY) -m pytest -rs tests
+
+lane-node: lane-engine
+	$(PY) -m pytest -rs -m node tests/cluster
+
+lane-cluster: lane-engine
+	$(PY) -m pytest -rs -m "not node" $(ON_ENGINE)
 
 .PHONY: bench
 bench: setup ## print the figures of this machine

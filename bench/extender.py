@@ -28,6 +28,7 @@ from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters
+from tessera.scheduler.offers import FULL
 from tessera.scheduler.state import State
 from tessera.scheduler.teller import Teller
 from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus
@@ -104,6 +105,7 @@ def world(nodes: int, devices: int) -> tuple[State, Extender]:
             DeviceFacts(uuid=f"GPU-{n:05d}-{i}", index=i, model="A100", memory_mib=DEVICE_MIB, vendor="NVIDIA")
             for i in range(devices)
         )
+        state.saw_node(f"node-{n:05d}", {}, FULL)
         state.saw_gpu_node(f"node-{n:05d}", GPUNodeStatus(devices=facts))
     state.rebuild()
     teller = Teller(state, stub, SYSTEM)

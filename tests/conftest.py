@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 import tessera
 
@@ -13,6 +13,10 @@ import tessera
 # pytest --hypothesis-profile explore
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, database=None)
+# For tools/mutants.py, which wants to know whether a law objects, not the smallest world in which it does.
+settings.register_profile(
+    "mutants", derandomize=True, deadline=None, database=None, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("fixed")
 
 ROOT = Path(__file__).parent.parent

@@ -10,11 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LAWS = "tests/laws"
+EXAMPLES = 200
+FEW_EXAMPLES = 10
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,8 @@ MUTANTS = (
     Mutant(
         "one node is fuller than it looks",
         "allocator/fit.py",
-        "or memory > memory_room",
-        "or memory >= memory_room",
+        "memory <= memory_room and",
+        "memory < memory_room and",
         "index_answers",
     ),
     Mutant(
@@ -214,20 +217,17 @@ MUTANTS = (
 )
 
 
-def run_law(package_root: Path, law: str) -> subprocess.CompletedProcess[str]:
-    """Run one law against the package copied under ``package_root``."""
-    environment = {**os.environ, "PYTHONPATH": str(package_root), "TESSERA_LAW_EXAMPLES": "200"}
+def selection(law: str) -> str:
+    """What picks a law's tests for pytest; the widest without one policy, since none changes what is legal."""
+    return f"{law} and not spread" if "placed" in law else law
+
+
+def run_laws(package_root: Path, laws: Iterable[str], examples: int) -> subprocess.CompletedProcess[str]:
+    """Run laws against the package copied under ``package_root``, as far as the first that objects."""
+    environment = {**os.environ, "PYTHONPATH": str(package_root), "TESSERA_LAW_EXAMPLES": str(examples)}
+    chosen = " or ".join(f"({selection(law)})" for law in laws)
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            LAWS,
-            "-x",
-            "-q",
-            "-k",
-            f"{law} and not spread" if "placed" in law else law,
-        ],
+        [sys.executable, "-m", "pytest", LAWS, "-x", "-q", "--hypothesis-profile=mutants", "-k", chosen],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -252,17 +252,21 @@ def survives(mutant: Mutant) -> str:
         if mutant.old not in source:
             return f"its text is no longer in {mutant.module}"
         module.write_text(source.replace(mutant.old, mutant.new, 1), encoding="utf-8")
-        run = run_law(Path(folder), mutant.law)
+        run = run_laws(Path(folder), [mutant.law], EXAMPLES)
     return "" if run.returncode == 1 else f"the law exited {run.returncode}: {run.stdout[-300:]}"
 
 
 def unbroken(laws: set[str]) -> bool:
-    """Whether every law passes on the code as it is; without that a kill would say nothing."""
+    """Whether every law passes on a copy of the code as it is; without that a kill would say nothing.
+
+    Few examples do: that the laws hold is what ``pytest tests/laws`` shows, here they show that they run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy_package(folder)
-        failing = [law for law in sorted(laws) if run_law(Path(folder), law).returncode]
-    print("\n".join(f"BROKEN  {law} fails on the unchanged code" for law in failing), end="")
-    return not failing
+        run = run_laws(Path(folder), sorted(laws), FEW_EXAMPLES)
+    if run.returncode:
+        print(f"BROKEN  a law fails on the unchanged code:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+    return run.returncode == 0
 
 
 def main(names: list[str]) -> int:

@@ -1,33 +1,53 @@
 #!/bin/sh
 # Breaks the gate in ways that would let a container start, hang, or hide why it did not; one of the two tests must
 # notice each. Usage: mutants_gate.sh CC BUILD_DIR, from limiter/.
+#
+# A gate that hangs is noticed by waiting for it, so all mutants run side by side, each in a folder of its own, and are
+# told in their order. The gate as it is runs among them: on a machine too busy for the deadlines it fails too, and then
+# nothing that was caught counts.
 set -eu
 cc=$1
 build=$(realpath "$2")
 dir=$build/mutants-gate
 flags='-std=c11 -O1 -w -D_GNU_SOURCE'
-survivors=0
+count=0
 
-# mutant NAME SED-EXPRESSION FILE
-mutant() {
-    rm -rf "$dir" && mkdir -p "$dir/gate" "$dir/test"
-    cp gate/*.c gate/*.h "$dir/gate/" && cp test/test_gate_answer.c test/check.h "$dir/test/"
-    sed -i -E "$2" "$dir/gate/$3"
-    if cmp -s "$dir/gate/$3" "gate/$3"; then
-        echo "mutant '$1' changes nothing: adapt its expression to $3"
-        exit 1
-    fi
-    $cc $flags "$dir/gate/gate.c" "$dir/gate/answer.c" -o "$dir/gate-program"
-    $cc $flags "$dir/test/test_gate_answer.c" "$dir/gate/answer.c" -o "$dir/answer"
-    if "$dir/answer" >"$dir/out" 2>&1 && TMPDIR=$dir timeout 40 "$build/test_gate_program" "$dir/gate-program" >"$dir/out" 2>&1; then
-        echo "survived: $1"
-        survivors=$((survivors + 1))
+# compile FOLDER: the program and the test of the parser from the sources in it.
+compile() {
+    $cc $flags "$1/gate/gate.c" "$1/gate/answer.c" -o "$1/gate-program"
+    $cc $flags "$1/test/test_gate_answer.c" "$1/gate/answer.c" -o "$1/answer"
+}
+
+# judge FOLDER: what became of it, in FOLDER/verdict: "survived", or "caught" and by what. Both tests end each case by a
+# deadline of their own; the one here is for a case that has none.
+judge() {
+    if "$1/answer" >"$1/out" 2>&1 && TMPDIR=$1 timeout 40 "$build/test_gate_program" "$1/gate-program" >"$1/out" 2>&1; then
+        echo "survived: $(cat "$1/name")" >"$1/verdict"
     else
-        why=$(grep -m 1 -o '[a-z_]*: .*' "$dir/out" | sed 's/^: //' | cut -c 1-90)
-        echo "caught: $1 (${why:-it hung})"
+        why=$(grep -m 1 -o '[a-z_]*: .*' "$1/out" | sed 's/^: //' | cut -c 1-90)
+        echo "caught: $(cat "$1/name") (${why:-it hung})" >"$1/verdict"
     fi
 }
 
+# mutant NAME SED-EXPRESSION FILE; without an expression nothing is broken.
+mutant() {
+    count=$((count + 1))
+    one=$dir/$count
+    mkdir -p "$one/gate" "$one/test"
+    cp gate/*.c gate/*.h "$one/gate/" && cp test/test_gate_answer.c test/check.h "$one/test/"
+    echo "$1" >"$one/name"
+    if [ $# -gt 1 ]; then
+        sed -i -E "$2" "$one/gate/$3"
+        if cmp -s "$one/gate/$3" "gate/$3"; then
+            echo "mutant '$1' changes nothing: adapt its expression to $3"
+            exit 1
+        fi
+    fi
+    compile "$one"
+    judge "$one" &
+}
+
+rm -rf "$dir"
 mutant "a yes needs no newline" 's/newline != NULL && line == PASS_LENGTH/line == PASS_LENGTH/' answer.c
 mutant "a yes may go on" 's/line == PASS_LENGTH && memcmp\(bytes, pass_line, line\)/line >= PASS_LENGTH \&\& memcmp(bytes, pass_line, PASS_LENGTH)/' answer.c
 mutant "a torn refusal waits for ever" 's/newline != NULL \|\| ended \? GATE_REFUSE/newline != NULL ? GATE_REFUSE/' answer.c
@@ -54,6 +74,19 @@ mutant "one byte more than a mebibyte" 's/^    while \(\*length <= STATE_SIZE\)/
 mutant "no state is a state" 's/\*length > 0 \? NULL : "the runtime gave/true ? NULL : "the runtime gave/' gate.c
 mutant "no deadline" 's/left > 0 \? \(int\)left : 0/-1/' gate.c
 mutant "seconds taken as they come" 's/value <= LONGEST_TIMEOUT_S \* 1000 \? value : 0/value/' gate.c
+mutants=$count
+mutant "the gate as it is"
 
+wait
+survivors=0
+for number in $(seq "$mutants"); do
+    cat "$dir/$number/verdict"
+    ! grep -q '^survived: ' "$dir/$number/verdict" || survivors=$((survivors + 1))
+done
+unbroken=$(cat "$dir/$count/verdict")
 rm -rf "$dir"
+if [ "$unbroken" != "survived: the gate as it is" ]; then
+    echo "the gate as it is fails beside its mutants, so that none of them counts: $unbroken"
+    exit 1
+fi
 [ "$survivors" -eq 0 ]

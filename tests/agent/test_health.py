@@ -12,15 +12,41 @@ def a_book():
     return FaultBook(XIDS, UNKNOWN, quiet=30)
 
 
-# Source: NVIDIA's catalogue of XIDs, immediate actions, as rows 63 and 64 of the complaints quote it.
-CLASSES = {13: "application", 31: "application", 43: "application", 94: "application", 63: "transient",
-           92: "transient", 48: "fatal", 79: "fatal", 95: "fatal", 109: "fatal", 119: "fatal"}  # fmt: skip
+# Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog" (Ampere and newer), immediate actions by code.
+ACTIONS = {
+    "RESTART_APP": [8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86,
+                    88, 89, 94, *range(96, 106), *range(126, 136), 139],
+    "IGNORE": [37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161],
+    "RESET_GPU": [46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158],
+    "RESTART_BM": [79],
+    "RESTART_VM": [151],
+    "a workflow that may end in a reset": [48, 74, 144, 145, 146, 149, 150],
+    "a workflow that never does": [45, 147, 148, 154],
+    "a person's look": [54, 78, 142, 159],
+    "unused, or none": [1, 12, 61, 65, 81, 90, 111, 125, 138, 162, 167, 172],
+}  # fmt: skip
+MEANING = {
+    "RESTART_APP": "application",
+    "IGNORE": "application",
+    "RESET_GPU": "fatal",
+    "RESTART_BM": "fatal",
+    "RESTART_VM": "fatal",
+    "a workflow that may end in a reset": "fatal",
+    "a workflow that never does": "application",
+    "a person's look": "transient",
+    "unused, or none": "transient",
+}
+CLASSES = {code: MEANING[action] for action, codes in ACTIONS.items() for code in codes}
 
 
 @pytest.mark.parametrize("code", CLASSES)
 def test_the_table_agrees_with_the_catalogue(code):
     """Row 64."""
     assert a_book().row(code).kind == CLASSES[code]
+
+
+def test_no_code_has_a_row_that_the_catalogue_gives_no_action():
+    assert {row.code for row in XIDS} == CLASSES.keys() - set(ACTIONS["unused, or none"])
 
 
 def test_every_code_has_one_row_with_a_reason_and_a_remedy():
@@ -38,16 +64,16 @@ def test_a_programs_own_fault_leaves_the_device_in_use(code):
 
 def test_a_transient_fault_is_forgotten_after_a_quiet_period():
     book = a_book()
-    book.report("GPU-a", 92, 100)
-    assert "XID 92" in book.reasons(129.9)["GPU-a"]
-    book.report("GPU-a", 92, 120)
+    book.report("GPU-a", 54, 100)
+    assert "XID 54" in book.reasons(129.9)["GPU-a"]
+    book.report("GPU-a", 54, 120)
     assert "GPU-a" in book.reasons(149.9)
     assert book.reasons(150) == {}
 
 
 def test_a_fatal_fault_stays_and_is_told_first():
     book = a_book()
-    book.report("GPU-a", 92, 100)
+    book.report("GPU-a", 54, 100)
     book.report("GPU-a", 79, 100)
     assert book.reasons(1e9)["GPU-a"].startswith("XID 79: the device has fallen off the bus; ")
 
@@ -84,7 +110,7 @@ def test_a_wrong_table_is_refused_with_its_name(text):
 
 def test_fatal_faults_outlive_an_agent_and_not_a_restart_of_the_machine():
     book = a_book()
-    for code in (92, 79, 48):
+    for code in (54, 79, 48):
         book.report("GPU-a", code, 1)
     data = encode_fatal("boot-1", book.fatal())
     assert decode_fatal(data, "boot-1") == (("GPU-a", 48), ("GPU-a", 79))
@@ -93,5 +119,5 @@ def test_fatal_faults_outlive_an_agent_and_not_a_restart_of_the_machine():
 
 
 def test_a_device_that_cannot_be_read_is_not_fit_whatever_it_reported():
-    assert why_unfit("GPU-a", {"GPU-a": "XID 92"}, {"GPU-a": "lost"}) == "lost"
+    assert why_unfit("GPU-a", {"GPU-a": "XID 54"}, {"GPU-a": "lost"}) == "lost"
     assert why_unfit("GPU-a", {}, {}) == ""

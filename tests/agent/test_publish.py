@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.world import NODE
+from agent.world import NODE, until
 from builders import a_device
 from tessera.agent.inventory import HOOK, Tier, gpu_name, node_status, vanished
 from tessera.agent.publish import Create, Published, Publisher, Remove, Write, plan
@@ -198,6 +198,26 @@ def test_what_somebody_deleted_comes_back():
         assert len(await world.devices()) == 2
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_only_looked_at_itself_asks_the_api_server_nothing():
+    """A thousand nodes look every 10 s each: what did not change must not cost a call."""
+
+    async def scenario():
+        world = World()
+        publishing = asyncio.create_task(world.publisher.run())
+        await until(lambda: world.publisher.published is not None, "published")
+        before = len(world.cluster.calls)
+        for _ in range(20):
+            world.publisher.changed()
+            await asyncio.sleep(0)
+        assert len(world.cluster.calls) == before
+        world.status = a_status(unfit={"GPU-A": "XID 79"})
+        world.publisher.changed()
+        await until(lambda: world.publisher.published == world.status, "published again")
+        publishing.cancel()
 
     asyncio.run(scenario())
 

@@ -240,7 +240,7 @@ def test_a_transient_fault_is_over_by_itself(tmp_path):
     async def scenario():
         async with Rig(tmp_path, settings={"quiet": 0.5}) as rig:
             await until(lambda: rig.healthy() == [True, True], "published")
-            rig.fault(rig.uuids[0], 92)
+            rig.fault(rig.uuids[0], 54)
             await until(lambda: rig.healthy() == [False, True], "set aside")
             await until(lambda: rig.healthy() == [True, True], "back")
 

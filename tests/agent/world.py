@@ -170,7 +170,7 @@ class MiniKubelet(RegistrationBase):
             channel.close()
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     """Return once it holds; fail with ``what`` at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -5,6 +5,7 @@ import pytest
 from builders import a_claim, a_device, a_fleet, a_node, a_pod, a_share, whole
 from tessera.allocator.ledger import Adopt, Ledger
 from tessera.allocator.place import place
+from tessera.allocator.single import OneNode
 from tessera.core.placement import Placed
 from tessera.core.request import Constraints, ContainerKind, ModelRule, Preference, Request
 from tessera.core.share import ComputeMilli, ComputeTflops, MemoryFraction, MemoryMiB, ShareSpec, resolve
@@ -183,6 +184,17 @@ def test_percent_is_of_each_device_and_rounds_down_to_a_mib():
     spec = ShareSpec(MemoryFraction(200), MemoryFraction(200), ComputeMilli(300), ComputeMilli(300))
     assert resolve(spec, 24576, None).memory_request == 4915
     assert resolve(spec, 81920, None).memory_request == 16384
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_device_without_known_memory_has_room_for_no_part_of_it(exclusive):
+    part = MemoryFraction(1)
+    spec = ShareSpec(part, part, ComputeMilli(1000), ComputeMilli(1000), exclusive)
+    assert resolve(spec, 0, None).memory_request == 1
+    for memory, placed in ((0, False), (1, True)):
+        node, pod = a_node("n0", 1, memory), a_pod(a_claim(spec))
+        assert (placing(a_fleet(node), pod) != [None]) is placed
+        assert (OneNode(node, ()).place(pod, POLICIES["binpack"]) is not None) is placed
 
 
 @pytest.mark.parametrize(

@@ -460,9 +460,9 @@ LISTED = (
 )
 
 
-def test_a_dry_run_on_the_server_accepts_every_object(fresh: Installed) -> None:
-    manifest = fresh.release("get", "manifest", "tessera")
-    fresh.plane.kubectl(
+def test_a_dry_run_on_the_server_accepts_every_object(installed: Installed) -> None:
+    manifest = installed.release("get", "manifest", "tessera")
+    installed.plane.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=manifest
     )
     objects = [one for one in yaml.safe_load_all(manifest) if one]

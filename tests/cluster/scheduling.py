@@ -4,6 +4,7 @@ what the API objects say of who holds what.
 
 import itertools
 import json
+import math
 import sys
 import urllib.error
 import urllib.request
@@ -51,9 +52,10 @@ class Pair:
             return 0, str(error)
 
     def metric(self, name: str) -> float:
-        """A metric's value; 0 where it is absent."""
+        """A metric's value; where it is absent or nobody answers NaN, which equals nothing."""
         _, text = self.get("/metrics")
-        return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} ")), 0.0)
+        lines = (line for line in text.splitlines() if line.startswith(f"{name} "))
+        return next((float(line.split()[-1]) for line in lines), math.nan)
 
     def stop(self) -> None:
         """Both programs."""

@@ -338,7 +338,7 @@ def test_a_faulty_device_is_published_and_told_to_the_pods_that_use_it(share):
     share.running("p")
     (description,) = (share.agent.folder / "machines").glob("sim/*/machine.conf")
     with Path(f"{description}.faults").open("a") as file:
-        file.write(f"{UUIDS[0]} 92\n{UUIDS[1]} 31\n")
+        file.write(f"{UUIDS[0]} 54\n{UUIDS[1]} 31\n")
     path = f"/apis/tessera.dev/v1alpha1/gpunodes/{share.node.name}"
 
     def reasons():
@@ -347,7 +347,7 @@ def test_a_faulty_device_is_published_and_told_to_the_pods_that_use_it(share):
 
     wait_until(lambda: 0 in reasons(), "device 0 is not healthy", 30)
     assert list(reasons()) == [0]
-    assert "XID 92" in reasons()[0]
+    assert "XID 54" in reasons()[0]
     wait_until(lambda: events_of(share.plane, share.namespace, "DeviceFault"), "an event", 30)
     wait_until(lambda: reasons() == {}, "device 0 is healthy again", 60)
 

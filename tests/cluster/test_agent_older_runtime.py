@@ -1,19 +1,8 @@
 """The agent on containerd 1.7, whose CDI has to be switched on."""
 
-import pytest
-
 from cluster.agent_process import AgentProcess, phase_of, run_share, status_of, tenant_image
-from cluster.conftest import require_node
-from cluster.engine.node import NodeOptions, RealNode
 from cluster.engine.service import wait_until
 from tessera.agent.cdi import remove_spec
-
-
-@pytest.fixture(scope="module")
-def older_node(control_plane):
-    require_node()
-    with RealNode(control_plane, NodeOptions(containerd="1.7")) as node:
-        yield node
 
 
 def test_the_gate_lets_in_and_keeps_out_on_containerd_1_7(control_plane, older_node, native, namespace, tmp_path):

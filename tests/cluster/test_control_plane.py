@@ -105,7 +105,8 @@ def test_every_program_is_killed_and_comes_back_with_its_state(fresh_control_pla
 
 def test_schedulers_on_hosts_of_their_own_hold_leases_under_different_names(fresh_control_plane):
     plane = fresh_control_plane
-    election = {"leaderElect": True, "resourceName": "pair", "resourceNamespace": "kube-system"}
+    times = {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms"}
+    election = {"leaderElect": True, "resourceName": "pair", "resourceNamespace": "kube-system", **times}
     for host in ("node-1", "node-10"):
         plane.start_scheduler(
             f"scheduler-{host}", config={"leaderElection": election}, hostname=host, kubeconfig=plane.kubeconfig

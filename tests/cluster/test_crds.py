@@ -61,7 +61,7 @@ def test_defaults_are_filled_in_and_unknown_fields_are_pruned(control_plane: Con
     assert status == {
         "devices": [{**DEVICE, "slots": 100, "healthy": True, "mode": "shared", "numa": None}],
         "isolation": "hook",
-        "gate": True,
+        "gate": False,
     }
 
 
@@ -97,7 +97,9 @@ def test_status_is_written_apart_from_the_rest(control_plane: ControlPlane, gpu:
 
 
 def test_kubectl_shows_and_explains_them(control_plane: ControlPlane, gpu_node: str, gpu: str) -> None:
-    put_status(control_plane, gpu_node, {"devices": [DEVICE], "driver": "580.1", "message": "all well"})
+    put_status(
+        control_plane, gpu_node, {"devices": [DEVICE], "driver": "580.1", "message": "all well", "gate": True}
+    )
     put_status(
         control_plane, gpu, {"node": "crd-node", "device": {**DEVICE, "healthy": False, "reason": "XID 79"}}
     )

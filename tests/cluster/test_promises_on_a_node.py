@@ -15,14 +15,11 @@ from typing import Any
 import pytest
 
 from cluster.agent_process import container_of, events_of, is_running, phase_of, status_of
-from cluster.conftest import require_engine, require_node
 from cluster.engine import binaries
 from cluster.engine.api import ApiFailure
 from cluster.engine.images import glibc_files, make_image
-from cluster.engine.kinds import install_kinds
-from cluster.engine.plane import ControlPlane
 from cluster.engine.service import wait_until
-from cluster.whole import IMAGE, Whole, whole_tessera
+from cluster.whole import IMAGE, Whole
 from tessera.agent.foreign import list_pod_resources
 from tessera.runtime.native import SIMULATED
 from tessera.wire.kube.names import ALLOCATION
@@ -33,16 +30,6 @@ OTHER_LOADER = "engine.test/other-loader:1"
 FILL = "/usr/bin/tenant fill 64; /usr/bin/sleep 3600"
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
-    require_engine(*binaries.CONTROL_PLANE)
-    require_node()
-    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
-        install_kinds(plane)
-        with whole_tessera(plane, tmp_path_factory.mktemp("whole")) as everything:
-            yield everything
 
 
 @pytest.fixture
@@ -109,7 +96,7 @@ def test_kai_5_init_two_containers_and_a_sidecar_each_have_a_limit_of_their_own(
     road.create(
         "p",
         container("a", "512Mi"),
-        container("plain", script="/usr/bin/tenant show; /usr/bin/sleep 3600"),
+        container("plain", script="/usr/bin/tenant show; echo shown; /usr/bin/sleep 3600"),
         container("b", "768Mi"),
         initContainers=[
             container("side", "256Mi", restartPolicy="Always"),
@@ -119,6 +106,7 @@ def test_kai_5_init_two_containers_and_a_sidecar_each_have_a_limit_of_their_own(
     road.running("p")
     sizes = {"first": 1024, "side": 256, "a": 512, "b": 768}
     assert {name: road.reached("p", name) for name in sizes} == {name: [size] for name, size in sizes.items()}
+    wait_until(lambda: "shown" in road.said("p", "plain"), "the plain container has looked", 30)
     assert "cuda_total_mib" not in road.said("p", "plain")
     record = json.loads(road.pod("p")["metadata"]["annotations"][ALLOCATION])
     assert set(record["containers"]) == set(sizes)

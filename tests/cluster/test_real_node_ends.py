@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.conftest import require_node
 from cluster.engine.node import PLUGINS, NodeOptions, RealNode, listens
 from cluster.engine.pods import await_phase, run_pod
 from cluster.engine.service import wait_until
@@ -17,8 +16,7 @@ from cluster.engine.sweep import mounts_below, pod_cgroups, pod_processes, shims
 
 
 @pytest.mark.parametrize("version", ["2", "1.7"])
-def test_a_stopped_node_leaves_nothing_behind(fresh_control_plane, version):
-    require_node()
+def test_a_stopped_node_leaves_nothing_behind(fresh_control_plane, bare_machine, version):
     plane = fresh_control_plane
     with RealNode(plane, NodeOptions(containerd=version)) as node:
         run_pod(plane, "default", "left", args=["sleep 1000"])
@@ -54,9 +52,8 @@ with ControlPlane(Path(sys.argv[1])) as plane, RealNode(plane) as node:
 """
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(control_plane, tmp_path):
+def test_what_a_killed_run_left_is_removed_by_the_next(control_plane, bare_machine, tmp_path):
     """A killed run's containers and shims are nobody's children: they stay until the next node starts."""
-    require_node()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment

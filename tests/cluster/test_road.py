@@ -5,21 +5,22 @@ by a real kube-scheduler, started by a real kubelet under the limiter, and seen 
 import itertools
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.conftest import require_engine, require_node
 from cluster.engine import binaries
-from cluster.engine.kinds import install_kinds
 from cluster.engine.nodes import SimulatedNode, add_nodes, remove_nodes
 from cluster.engine.plane import ControlPlane
 from cluster.engine.service import wait_until
-from cluster.whole import Whole, wait_running, whole_tessera
+from cluster.engine.sweep import pod_processes
+from cluster.whole import Whole, wait_running
 from tessera.wire.kube.inventory import DeviceFacts
 from tessera.wire.kube.names import ALLOCATION
 
@@ -51,47 +52,13 @@ NAMESPACES = {
 }
 """Where a manifest says so itself."""
 
+KILL_TENANTS = (
+    "for place in /proc/[0-9]*; do "
+    '[ "$(< $place/comm)" = tenant ] && kill -9 ${place#/proc/} && echo "killed ${place#/proc/}"; done'
+)
+"""For a shell in an image that has no other program that could."""
+
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
-    require_engine(*binaries.CONTROL_PLANE)
-    require_node()
-    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
-        install_kinds(plane)
-        _install_their_kinds(plane)
-        with whole_tessera(plane, tmp_path_factory.mktemp("whole")) as everything:
-            yield everything
-
-
-def _install_their_kinds(plane: ControlPlane) -> None:
-    """TensorFusion's WorkloadProfile, with a schema that takes anything, and the profile that a manifest names."""
-    names = {"plural": "workloadprofiles", "singular": "workloadprofile", "kind": "WorkloadProfile"}
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    spec = {"group": "tensor-fusion.ai", "scope": "Namespaced", "names": names, "versions": [version]}
-    plane.api.post(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": "workloadprofiles.tensor-fusion.ai"},
-            "spec": spec,
-        },
-    )
-    plane.new_namespace("tensor-fusion")
-    path = "/apis/tensor-fusion.ai/v1/namespaces/tensor-fusion/workloadprofiles"
-    wait_until(lambda: plane.api.answers(path), "the kind is served", 30)
-    plane.api.post(
-        path,
-        {
-            "apiVersion": "tensor-fusion.ai/v1",
-            "kind": "WorkloadProfile",
-            "metadata": {"name": "defalut-workloadprofile"},
-            "spec": {"isLocalGPU": True},
-        },
-    )
 
 
 def manifest(name: str) -> Path:
@@ -113,17 +80,12 @@ def facts(text: str, name: str) -> list[int]:
     return [int(value) for value in re.findall(rf"^{name} (\d+)$", text, re.MULTILINE)]
 
 
-def limits_on_host(whole: Whole, namespace: str, pod: str) -> list[int]:
-    """MiB of each device that the agent says a pod may use."""
+def on_host(whole: Whole, namespace: str, pod: str, what: str) -> list[int]:
+    """MiB of each device that the agent tells of a pod: ``limit`` or ``used``."""
     _, text = whole.agent.page("/metrics")
-    found = re.findall(rf'^tessera_container_memory_limit_bytes{{(.*pod="{pod}".*)}} (\S+)$', text, re.MULTILINE)
-    return [int(float(value)) >> 20 for labels, value in found if f'namespace="{namespace}"' in labels]
-
-
-def used_on_host(whole: Whole, pod: str) -> int:
-    _, text = whole.agent.page("/metrics")
-    found = re.findall(rf'^tessera_container_memory_used_bytes{{.*pod="{pod}".*}} (\S+)$', text, re.MULTILINE)
-    return sum(int(float(value)) >> 20 for value in found)
+    found = re.findall(rf"^tessera_container_memory_{what}_bytes{{(.*)}} (\S+)$", text, re.MULTILINE)
+    mine = (f'namespace="{namespace}"', f'pod="{pod}"')
+    return [int(float(value)) >> 20 for labels, value in found if set(mine) <= set(labels.split(","))]
 
 
 def check_pod(whole: Whole, pod: dict[str, Any], expected: list[int]) -> None:
@@ -135,7 +97,7 @@ def check_pod(whole: Whole, pod: dict[str, Any], expected: list[int]) -> None:
     assert facts(shown, "cuda_total_mib") == expected, shown
     # NVML counts what the machine has; devices that are not the container's have nothing for it.
     assert [total for total in facts(shown, "nvml_total_mib") if total] == expected, shown
-    assert limits_on_host(whole, namespace, name) == expected
+    assert on_host(whole, namespace, name, "limit") == expected
     filled = whole.inside(namespace, name, container, "/usr/bin/tenant", "fill", "128")
     assert facts(filled, "reached_mib") == [expected[0] // 128 * 128], filled
     assert "refused 2 CUDA_ERROR_OUT_OF_MEMORY" in filled
@@ -155,12 +117,22 @@ def test_a_manifest_runs_unchanged_under_its_limits(whole: Whole, namespace: str
         for pod, expected in zip(sorted(pods, key=lambda p: p["metadata"]["name"]), RUNS[name], strict=True):
             check_pod(whole, pod, expected)
     finally:
-        plane.kubectl("delete", "--grace-period=1", "--wait=true", "--timeout=60s", *apply, check=False)
-        wait_until(lambda: not _pods(plane, where), f"the pods of {where} are gone", 90)
+        plane.kubectl("delete", "--grace-period=1", "--wait=false", *apply, check=False)
+        wait_until(lambda: _gone(plane, where), f"the pods of {where} are gone", 90)
 
 
 def _pods(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
     return list(plane.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"])
+
+
+def _gone(plane: ControlPlane, namespace: str) -> bool:
+    """Whether a namespace has no pods. Those of its workloads have 30 seconds to end: here they end at once."""
+    left = _pods(plane, namespace)
+    if left and all("deletionTimestamp" in pod["metadata"] for pod in left):
+        for process in pod_processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    return not left
 
 
 def _offer_volume(plane: ControlPlane) -> None:
@@ -216,17 +188,17 @@ def test_what_a_container_uses_is_what_the_host_sees(whole: Whole, namespace: st
     wait_running(whole.plane, namespace)
     command = [
         binaries.program("kubectl"), "--kubeconfig", whole.plane.kubeconfig, "exec", "-n", namespace,
-        "gpu-pod", "--", "/usr/bin/tenant", "hold", "1000", "60",
+        "gpu-pod", "--", "/usr/bin/tenant", "hold", "1000", "3600",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holding:
         assert holding.stdout is not None
-        assert holding.stdout.readline() == "held_mib 1000\n"
-        assert used_on_host(whole, "gpu-pod") == 1000
+        said = holding.stdout.readline()
+        seen = on_host(whole, namespace, "gpu-pod", "used")
         holding.kill()
-    inside = whole.inside(
-        namespace, "gpu-pod", "ubuntu-container", "/bin/bash", "-c", "kill -9 $(pidof tenant) || true"
-    )
+    assert (said, seen) == ("held_mib 1000\n", [1000])
+    killed = whole.inside(namespace, "gpu-pod", "ubuntu-container", "/bin/bash", "-c", KILL_TENANTS)
+    assert re.fullmatch(r"killed \d+\n", killed), killed
     deadline = time.monotonic() + 60
-    while used_on_host(whole, "gpu-pod") and time.monotonic() < deadline:
+    while on_host(whole, namespace, "gpu-pod", "used") != [0] and time.monotonic() < deadline:
         whole.inside(namespace, "gpu-pod", "ubuntu-container", "/usr/bin/tenant", "show")
-    assert used_on_host(whole, "gpu-pod") == 0, inside
+    assert on_host(whole, namespace, "gpu-pod", "used") == [0]

@@ -39,6 +39,7 @@ FOREIGN = [
     pod("partition", limits={"nvidia.com/mig-1g.5gb": "1"}),
     pod("other-vendor", limits={"cambricon.com/mlu": "1"}),
     pod("ignored", limits={"nvidia.com/gpu": "1"}, labels={"hami.io/webhook": "ignore"}),
+    pod("ignored-share", limits=SHARE, labels={"hami.io/webhook": "ignore"}),
     pod(
         "opted-out", labels={"tensor-fusion.ai/enabled": "False"}, annotations={"tensor-fusion.ai/gpu-count": "1"}
     ),

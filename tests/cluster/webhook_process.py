@@ -69,9 +69,8 @@ class Webhook:
 
 
 def install(plane: ControlPlane, url: str, *, policy: bool = False) -> None:
-    """Put the webhook of this address before the API server, and wait until it bites."""
+    """Put the webhook of this address before the API server, which asks it from a moment later on."""
     if SYSTEM not in plane.kubectl("get", "namespaces", "-o", "name"):
         plane.new_namespace(SYSTEM)
     objects = webhook_objects(Target(url=url))
-    for obj in objects if policy else objects[:2]:
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(obj))
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects if policy else objects[:2]))

@@ -12,6 +12,7 @@ from cluster.engine.plane import ControlPlane
 from cluster.engine.registry import Registry
 from cluster.engine.service import wait_until
 from cluster.scheduling import Pair, start_pair
+from cluster.webhook_objects import PROFILE_KIND
 from cluster.webhook_process import Webhook, install
 from tessera.runtime.native import SIMULATED
 
@@ -32,6 +33,10 @@ class Whole:
         """What a command prints inside a container."""
         return self.plane.kubectl("exec", "-n", namespace, pod, "-c", container, "--", *command, check=False)
 
+    def tails(self, lines: int = 15) -> str:
+        """The end of every program's log."""
+        return f"{self.plane.tails(lines)}\n{self.node.tails(lines)}"
+
 
 def workload_image(folder: Path) -> Path:
     """What the manifests of others find when they start: a dynamic shell, sleep, the tenant, and stand-ins for the
@@ -51,6 +56,21 @@ def workload_image(folder: Path) -> Path:
         "/cuda-samples/vectorAdd": stand_in,
     }
     return make_image(folder, IMAGE, files)
+
+
+def install_profiles(plane: ControlPlane) -> None:
+    """Let the plane serve TensorFusion's WorkloadProfile, and make the profile that one of its manifests names."""
+    plane.api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", PROFILE_KIND)
+    plane.new_namespace("tensor-fusion")
+    path = "/apis/tensor-fusion.ai/v1/namespaces/tensor-fusion/workloadprofiles"
+    wait_until(lambda: plane.api.answers(path), "the kind is served", 30)
+    profile = {
+        "apiVersion": "tensor-fusion.ai/v1",
+        "kind": "WorkloadProfile",
+        "metadata": {"name": "defalut-workloadprofile"},
+        "spec": {"isLocalGPU": True},
+    }
+    plane.api.post(path, profile)
 
 
 @contextmanager

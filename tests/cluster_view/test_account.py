@@ -29,7 +29,8 @@ from tessera.core.share import Share
 from tessera.core.ticket import Ticket
 from tessera.core.units import MiB, Milli
 from tessera.runtime.kube.memory import MemoryCluster
-from tessera.runtime.kube.port import PODS
+from tessera.runtime.kube.port import NODES, PODS
+from tessera.scheduler.offers import NO_TICKETS
 from tessera.wire.kube.allocation import encode_allocation
 from tessera.wire.kube.inventory import GPUNodeStatus
 from tessera.wire.kube.names import ALLOCATION
@@ -41,8 +42,8 @@ Build = Callable[[MemoryCluster], Awaitable[object]]
 def account(build: Build, name: str = "it", namespace: str = "n") -> Account:
     async def look() -> Account:
         client = MemoryCluster()
-        await put_node(client, "big", GPUNodeStatus(devices=BIG))
-        await put_node(client, "small", GPUNodeStatus(devices=SMALL), labels={"zone": "b"})
+        await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG))
+        await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL), labels={"zone": "b"})
         await build(client)
         pod, facts = await seen_pod(client, namespace, name)
         return account_of(await observe(client), pod, facts)
@@ -213,13 +214,23 @@ def test_a_pod_of_another_scheduler_and_one_whose_ticket_waits_elsewhere() -> No
 
     notes = account(build).notes
     assert "it is left to scheduler volcano, which is not Tessera's" in notes
-    assert "node small is out for the moment: ticket 9 waits there for another pod's container" in notes
+    waits = "ticket 9 is in use there by a container that has not started yet"
+    assert f"node small is out for the moment: {waits}" in notes
+
+
+def test_a_node_whose_agent_offers_no_tickets_is_told() -> None:
+    async def build(client: MemoryCluster) -> None:
+        await put_pod(client, "n", pod_body("it", request_of((1024, 10)), 9))
+        await client.patch(NODES, "small", {"status": {"allocatable": None}}, dict, subresource="status")
+
+    (note,) = account(build).notes
+    assert note == f"node small is out for the moment: {NO_TICKETS}"
 
 
 def test_an_unhealthy_device_under_a_placed_pod_is_told() -> None:
     async def build(client: MemoryCluster) -> None:
         bad = devices("bad", T4, healthy=False, reason="XID 79")
-        await put_node(client, "bad", GPUNodeStatus(devices=bad))
+        await put_node(client, "bad", GPUNodeStatus(gate=True, devices=bad))
         await place(client, ("n", "it"), (1024, 10), "bad", bad)
 
     assert account(build).notes == ("device 0 is unhealthy: XID 79",)
@@ -275,7 +286,7 @@ def test_what_a_pod_takes_of_its_node_is_not_in_its_own_way() -> None:
     async def build(client: MemoryCluster) -> None:
         tight = devices("tight", T4)
         room = {"cpu": "8", "memory": "64Gi", "pods": "1"}
-        await put_node(client, "tight", GPUNodeStatus(devices=tight), room=room)
+        await put_node(client, "tight", GPUNodeStatus(gate=True, devices=tight), room=room)
         body = pod_body("it", request_of((1024, 10)), 4, resources={"cpu": "6"})
         uid = await put_pod(client, "n", body)
         text = allocation(uid, "n/it", "tight", (1024, 10), tight, 4)

@@ -32,8 +32,8 @@ BIG, SMALL = devices("big", A100, A100), devices("small", T4, model="T4")
 
 
 async def two_nodes(client: MemoryCluster) -> None:
-    await put_node(client, "big", GPUNodeStatus(devices=BIG, isolation="driver"))
-    await put_node(client, "small", GPUNodeStatus(devices=SMALL))
+    await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG, isolation="driver"))
+    await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL))
 
 
 def seen(build) -> Devices:
@@ -129,16 +129,20 @@ def test_a_pod_that_never_met_the_webhook_is_told() -> None:
 @pytest.mark.parametrize(
     ("status", "fault", "said"),
     [
-        (GPUNodeStatus(devices=SMALL, isolation="report", message="no driver"), Fault.NO_ISOLATION, "no driver"),
-        (GPUNodeStatus(devices=SMALL, gate=False), Fault.NO_GATE, "without being checked"),
-        (GPUNodeStatus(devices=SMALL, message="kubelet away"), Fault.AGENT, "kubelet away"),
         (
-            GPUNodeStatus(devices=devices("small", T4, healthy=False, reason="XID 79")),
+            GPUNodeStatus(gate=True, devices=SMALL, isolation="report", message="no driver"),
+            Fault.NO_ISOLATION,
+            "no driver",
+        ),
+        (GPUNodeStatus(devices=SMALL, gate=False), Fault.NO_GATE, "without being checked"),
+        (GPUNodeStatus(gate=True, devices=SMALL, message="kubelet away"), Fault.AGENT, "kubelet away"),
+        (
+            GPUNodeStatus(gate=True, devices=devices("small", T4, healthy=False, reason="XID 79")),
             Fault.UNHEALTHY,
             "device 0 (GPU-small-0) is unhealthy: XID 79",
         ),
         (
-            GPUNodeStatus(devices=devices("small", T4, foreign="x/other")),
+            GPUNodeStatus(gate=True, devices=devices("small", T4, foreign="x/other")),
             Fault.FOREIGN,
             "1 device held by pod x/other",
         ),
@@ -155,9 +159,9 @@ def test_what_an_agent_says_is_passed_on(status: GPUNodeStatus, fault: Fault, sa
 
 def test_a_node_that_is_gone_or_not_ready_takes_no_pods() -> None:
     async def build(client: MemoryCluster) -> None:
-        await put_report(client, "gone", GPUNodeStatus(devices=devices("gone", T4)))
-        await put_node(client, "lost", GPUNodeStatus(devices=devices("lost", T4)), ready=False)
-        await put_node(client, "shut", GPUNodeStatus(devices=devices("shut", T4)), unschedulable=True)
+        await put_report(client, "gone", GPUNodeStatus(gate=True, devices=devices("gone", T4)))
+        await put_node(client, "lost", GPUNodeStatus(gate=True, devices=devices("lost", T4)), ready=False)
+        await put_node(client, "shut", GPUNodeStatus(gate=True, devices=devices("shut", T4)), unschedulable=True)
 
     found = seen(build)
     assert [(d.node, d.usable) for d in found.devices] == [("gone", False), ("lost", False), ("shut", False)]
@@ -166,8 +170,8 @@ def test_a_node_that_is_gone_or_not_ready_takes_no_pods() -> None:
 
 def test_a_device_that_two_nodes_report_counts_once() -> None:
     async def build(client: MemoryCluster) -> None:
-        await put_node(client, "a", GPUNodeStatus(devices=devices("same", T4)))
-        await put_node(client, "b", GPUNodeStatus(devices=devices("same", T4)))
+        await put_node(client, "a", GPUNodeStatus(gate=True, devices=devices("same", T4)))
+        await put_node(client, "b", GPUNodeStatus(gate=True, devices=devices("same", T4)))
 
     found = seen(build)
     assert [(d.node, d.uuid) for d in found.devices] == [("a", "GPU-same-0")]
@@ -194,7 +198,7 @@ def test_a_device_that_its_agent_marks_has_nothing_free_and_is_told_once() -> No
     """The pod is seen to use devices without us, and its agent knows which: one holder, one anomaly."""
 
     async def build(client: MemoryCluster) -> None:
-        await put_node(client, "marked", GPUNodeStatus(devices=devices("marked", T4, foreign="x/old")))
+        await put_node(client, "marked", GPUNodeStatus(gate=True, devices=devices("marked", T4, foreign="x/old")))
         body = pod_body("old", resources={"nvidia.com/gpu": "1"}, scheduler="default-scheduler")
         await bind(client, "x", "old", await put_pod(client, "x", body), "marked")
 

@@ -27,8 +27,10 @@ def planned(build: Build, text: str | None = None) -> Plan:
 
     async def look() -> World:
         client = MemoryCluster()
-        await put_node(client, "big", GPUNodeStatus(devices=BIG), room={"cpu": "8", "memory": "64Gi", "pods": "9"})
-        await put_node(client, "small", GPUNodeStatus(devices=SMALL), labels={"zone": "b"})
+        await put_node(
+            client, "big", GPUNodeStatus(gate=True, devices=BIG), room={"cpu": "8", "memory": "64Gi", "pods": "9"}
+        )
+        await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL), labels={"zone": "b"})
         await build(client)
         return world_of(await observe(client), "test", None if text is None else Texts((("f.yaml", text),), ()))
 

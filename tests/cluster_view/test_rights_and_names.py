@@ -89,8 +89,8 @@ def test_a_pod_that_is_not_there_is_answered_with_its_nearest() -> None:
 
 async def _selected(name: str | None, labels: str) -> frozenset[str] | None:
     server = MemoryCluster()
-    await put_node(server, "a", GPUNodeStatus(devices=devices("a", T4)), labels={"zone": "x"})
-    await put_node(server, "b", GPUNodeStatus(devices=devices("b", T4)))
+    await put_node(server, "a", GPUNodeStatus(gate=True, devices=devices("a", T4)), labels={"zone": "x"})
+    await put_node(server, "b", GPUNodeStatus(gate=True, devices=devices("b", T4)))
     return await selected_nodes(server, name, labels)
 
 

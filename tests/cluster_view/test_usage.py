@@ -63,8 +63,8 @@ def tops(page: str | ApiError | None = PAGE) -> tuple[Top, Top]:
 
     async def look() -> tuple[Top, Top]:
         client = Proxied()
-        await put_node(client, "big", GPUNodeStatus(devices=BIG))
-        await put_node(client, "small", GPUNodeStatus(devices=SMALL))
+        await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG))
+        await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL))
         await place(client, ("n", "p"), (1024, 300), "big", BIG[:1], 1)
         await place(client, ("m", "q"), (2048, 100), "small", SMALL, 2)
         await agent(client, "big", page)
@@ -133,7 +133,7 @@ def test_one_broken_page_spoils_nobody_elses() -> None:
 def test_one_namespace_shows_its_own_pods_only() -> None:
     async def look() -> Top:
         client = Proxied()
-        await put_node(client, "big", GPUNodeStatus(devices=BIG))
+        await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG))
         await place(client, ("n", "p"), (1024, 300), "big", BIG[:1], 1)
         await place(client, ("nn", "q"), (1024, 300), "big", BIG[1:], 2)
         return top_pods(await observe(client), await used_now(client, "tessera-system"), "n")
@@ -144,8 +144,8 @@ def test_one_namespace_shows_its_own_pods_only() -> None:
 def test_one_agent_that_may_not_be_asked_leaves_the_others() -> None:
     async def look() -> Top:
         client = Proxied()
-        await put_node(client, "big", GPUNodeStatus(devices=BIG))
-        await put_node(client, "small", GPUNodeStatus(devices=SMALL))
+        await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG))
+        await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL))
         await agent(client, "big", PAGE)
         await agent(client, "small", ApiError(403, "Forbidden", "no"))
         return top_devices(await observe(client), await used_now(client, "tessera-system"))

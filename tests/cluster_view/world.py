@@ -6,7 +6,7 @@ from typing import Any
 from tessera.core.placement import Charge, Grant, Placement
 from tessera.core.request import Claim, Constraints, Dialect, Request
 from tessera.core.share import ComputeMilli, MemoryFraction, MemoryMiB, Share, ShareSpec
-from tessera.core.ticket import Ticket
+from tessera.core.ticket import DEVICES_PER_KEY, RESOURCES, Ticket
 from tessera.core.units import MiB, Milli
 from tessera.runtime.kube.port import GPU_NODES, NODES, PODS, KubeClient
 from tessera.wire.kube.allocation import encode_allocation
@@ -16,6 +16,7 @@ from tessera.wire.kube.names import API_VERSION, MANAGED, REQUEST, SCHEDULER_NAM
 from tessera.wire.kube.request import encode_request
 
 A100, T4 = 40_960, 15_360
+TICKETS = {resource: str(DEVICES_PER_KEY) for resource in RESOURCES}
 WHOLE = "whole"
 Amount = tuple[int, int] | str
 """MiB and thousandths, or :data:`WHOLE`."""
@@ -44,7 +45,7 @@ async def put_node(
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": {"unschedulable": unschedulable},
         "status": {
-            "allocatable": room or {"cpu": "64", "memory": "512Gi", "pods": "110"},
+            "allocatable": {**TICKETS, **(room or {"cpu": "64", "memory": "512Gi", "pods": "110"})},
             "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Test"}],
         },
     }

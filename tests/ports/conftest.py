@@ -15,6 +15,7 @@ from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import read_kubeconfig
 from tessera.runtime.kube.memory import MemoryCluster
 from tessera.runtime.kube.port import NAMESPACES, KubeClient
+from tessera.runtime.kube.slim import SlimClient
 
 PAGE = 3
 _numbers = itertools.count(1)
@@ -55,10 +56,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(params=["memory", "server"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Either side."""
+    return backend_of(request)
+
+
+def backend_of(request: pytest.FixtureRequest) -> Backend:
+    """The one that the parameter names: ``slim`` is the real server through the agent's client."""
     namespace = f"port-{next(_numbers)}"
     if request.param == "memory":
         return _memory(namespace)
-    return _real(request.getfixturevalue("server"), namespace)
+    client = SlimClient if request.param == "slim" else ApiClient
+    return _real(request.getfixturevalue("server"), namespace, client)
 
 
 def _memory(namespace: str) -> Backend:
@@ -77,10 +84,10 @@ def _memory(namespace: str) -> Backend:
     return Backend(connect, namespace, expire)
 
 
-def _real(plane: ControlPlane, namespace: str) -> Backend:
+def _real(plane: ControlPlane, namespace: str, make: type[ApiClient] | type[SlimClient]) -> Backend:
     @asynccontextmanager
     async def connect() -> AsyncIterator[KubeClient]:
-        client = ApiClient(read_kubeconfig([plane.kubeconfig]), page=PAGE)
+        client = make(read_kubeconfig([plane.kubeconfig]), page=PAGE)
         try:
             await client.create(NAMESPACES, {"metadata": {"name": namespace}}, dict)
             yield client

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ports.conftest import Backend
+from ports.conftest import Backend, backend_of
 from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import read_kubeconfig
 from tessera.runtime.kube.port import (
@@ -29,6 +29,12 @@ from tessera.runtime.kube.port import (
 from tessera.wire.kube.objects import KubePod
 
 SECONDS = 20.0
+
+
+@pytest.fixture(params=["memory", "server", "slim"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Both sides, and the real one through both clients."""
+    return backend_of(request)
 
 
 def run(backend: Backend, law: Callable[[KubeClient], Awaitable[None]]) -> None:

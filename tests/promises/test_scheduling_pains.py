@@ -14,7 +14,6 @@ from scheduler.world import (
     GIB,
     a_pod,
     a_state,
-    allocation_of,
     bind,
     devices_of,
     exclusively,
@@ -28,6 +27,8 @@ from tessera.allocator.ledger import Adopt, Ledger
 from tessera.allocator.place import place as place_once
 from tessera.allocator.plan import decide
 from tessera.core.placement import Rejected
+from tessera.core.share import ComputeMilli, MemoryFraction, ShareSpec
+from tessera.core.units import Milli
 from tessera.policy.rank import POLICIES
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.refusals import Refusals
@@ -203,11 +204,11 @@ def test_kai_2_what_is_left_of_a_device_is_told_to_the_mib() -> None:
 
 def test_kai_3_a_device_without_a_known_memory_is_never_given_away_without_a_limit() -> None:
     state = a_state({"n0": 1}, memory=0)
-    assert place(state, a_pod("p", share(1))) is None
-    assert reasons(state, a_pod("q", share(1))) == {"GPU memory: asked 1 MiB, largest free 0 MiB"}
-    alone = run_pod(state, a_pod("r", exclusively()))
-    (grant,) = msgspec.json.decode(allocation_of(alone))["containers"]["main"]
-    assert grant["memory"] == [0, 0]  # nothing, which is not the same as no limit
+    part = MemoryFraction(Milli(1))
+    compute = ComputeMilli(Milli(10))
+    for claim in (share(1), a_claim(ShareSpec(part, part, compute, compute)), exclusively()):
+        assert place(state, a_pod("p", claim)) is None
+        assert reasons(state, a_pod("q", claim)) == {"GPU whose memory is not known"}
 
 
 def test_kai_6_a_node_without_an_inventory_keeps_nobody_from_another() -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from tessera.core.errors import InputErrors, UnavailableError
 from tessera.runtime.clock import settle
 from tessera.runtime.metrics import Metrics
-from tessera.runtime.serve import Answer, Bind, Health, Server, health_app, parse_bind, serve
+from tessera.runtime.serve import Answer, Bind, Health, Server, health_answers, health_app, parse_bind, serve
 
 LOCAL = Bind("127.0.0.1", 0)
 
@@ -177,3 +177,27 @@ def test_health_endpoints_name_the_failing_check_and_why() -> None:
     assert metrics[0] == 200
     assert "\ntessera_x 7\n" in metrics[1]
     assert (extra, nothing[0]) == ((200, "extra"), 404)
+
+
+def test_the_health_endpoints_are_served_without_the_large_library_too() -> None:
+    async def scene() -> list[tuple[int, str]]:
+        health, metrics = Health(), Metrics()
+        health.live["loop"] = lambda: None
+        health.ready["pods"] = lambda: "not listed yet"
+        metrics.gauge("x", "X.", lambda: 7)
+        server = await serve(health_answers(health, metrics), LOCAL, name="t")
+        try:
+            return [await fetch(server, path) for path in ("/healthz", "/readyz?verbose", "/metrics", "/nothing")]
+        finally:
+            await server.close()
+
+    live, unready, metrics, nothing = asyncio.run(scene())
+    assert live == (200, "[+] loop: ok\nok\n")
+    assert unready == (503, "[+] loop: ok\n[-] pods: not listed yet\nnot ok\n")
+    assert (metrics[0], "\ntessera_x 7\n" in metrics[1], nothing[0]) == (200, True, 404)
+
+
+def test_health_endpoints_are_read_and_not_written() -> None:
+    answer = health_answers(Health(), Metrics())("POST", "/metrics", b"")
+    assert isinstance(answer, Answer)
+    assert answer.status == 405

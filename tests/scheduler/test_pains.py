@@ -21,8 +21,6 @@ from scheduler.world import (
 from tessera.core.request import ContainerKind
 from tessera.core.share import ComputeMilli, MemoryFraction, ShareSpec
 from tessera.core.units import Milli
-from tessera.policy.rank import POLICIES
-from tessera.scheduler.state import State
 
 
 def test_row_1_live_exclusive_pods_never_share_a_device() -> None:
@@ -47,7 +45,7 @@ def test_row_2_an_exclusive_pod_with_an_init_container_keeps_everybody_off() -> 
 
 
 def test_row_3_a_pod_of_three_containers_takes_three_slots() -> None:
-    state = State(POLICIES["binpack"])
+    state = a_state({"n0": 1})
     status = gpus("n0", 1)
     four = msgspec.structs.replace(status.devices[0], slots=4)
     state.saw_gpu_node("n0", msgspec.structs.replace(status, devices=(four,)))

@@ -243,9 +243,11 @@ def test_row_86_five_thousand_pods_that_wait_cost_no_call_each() -> None:
             for pod in again:
                 assert (await world.filter(pod, *names))["NodeNames"] == []
             await world.pass_time(10)
-        # kube-scheduler tells every one of them why it waits; ours adds what would help, to so many at a time.
+        # kube-scheduler tells every one of them why it waits; ours adds what would help, to so many at a time: of
+        # the first burst to those whose reasons are kept, then to all that came again, and to nobody twice.
         told = Counter(name for name, reason, _ in world.events.notes if reason == "NotPlaced")
-        assert (len(told), set(told.values())) == (REMEMBERED, {1})
+        assert REMEMBERED < 500
+        assert (len(told), set(told.values())) == (500, {1})
         assert not changes(world, began)
         began = len(world.api.calls)
         await world.publish("n0", 2)

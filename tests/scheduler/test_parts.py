@@ -13,6 +13,7 @@ from tessera.runtime.clock import ManualClock
 from tessera.runtime.kube.events import EventKind, Subject
 from tessera.runtime.kube.memory import Fault, MemoryCluster
 from tessera.runtime.kube.port import ApiError, ConnectionLostError, UnreachableError
+from tessera.scheduler import teller as teller_module
 from tessera.scheduler.audit import Audit
 from tessera.scheduler.binder import bind
 from tessera.scheduler.mandate import Mandate
@@ -247,6 +248,45 @@ def test_suggestions_are_found_for_one_request_at_a_time_and_remembered() -> Non
     asyncio.run(scenario())
 
 
+def test_more_pods_may_wait_than_are_remembered_and_each_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(teller_module, "REMEMBERED", 2)
+        state = a_state({"n0": 1})
+        teller, events, clock = telling(state)
+
+        async def a_round(*names: str) -> list[str]:
+            for name in names:
+                refuse(state, teller, a_pod(name, share(30 * GIB)))
+            await clock.advance(FIRST_SECONDS)
+            teller.tell()
+            said = [name for name, _, _ in events.notes]
+            events.notes.clear()
+            return said
+
+        assert await a_round("a", "b", "c") == ["a", "b"]  # there was no room for c before these were told
+        assert await a_round("c") == ["c"]
+        assert await a_round("a", "b", "c") == [], "each was told within the last minutes, remembered or not"
+        await clock.advance(AGAIN_SECONDS)
+        assert sorted({*await a_round("a", "b", "c"), *await a_round("a", "b", "c")}) == ["a", "b", "c"]
+
+    asyncio.run(scenario())
+
+
+def test_no_change_is_suggested_to_a_pod_that_waits_for_tickets() -> None:
+    async def scenario() -> None:
+        state = a_state({"n0": 1})
+        state.saw_node("n0", {})
+        teller, events, clock = telling(state)
+        refuse(state, teller, a_pod("a", share(1 * GIB)))
+        await clock.advance(FIRST_SECONDS)
+        teller.tell()
+        ((_, _, note),) = events.notes
+        assert "no tickets" in note
+        assert "What would place it now" not in note
+
+    asyncio.run(scenario())
+
+
 def test_a_pod_without_a_request_is_told_after_a_while_and_once() -> None:
     async def scenario() -> None:
         state = a_state({"n0": 1})
@@ -345,10 +385,12 @@ def test_every_answer_to_a_binding_means_one_thing(answer: Any, outcome: Outcome
 def test_every_resource_that_a_pod_may_ask_for_is_managed() -> None:
     (extender,) = configuration()["extenders"]
     managed = {row["name"]: row["ignoredByScheduler"] for row in extender["managedResources"]}
-    assert {name for name, ignored in managed.items() if not ignored} == set(RESOURCES)
-    assert managed["nvidia.com/gpu"]
-    assert managed["nvidia.com/gpumem"]
-    assert managed["tessera.dev/memory"]
+    assert managed.keys() > {*RESOURCES, "nvidia.com/gpu", "nvidia.com/gpumem", "tessera.dev/memory"}
+
+
+def test_no_resource_is_left_to_kube_scheduler_which_would_not_look_again_when_it_comes() -> None:
+    (extender,) = configuration()["extenders"]
+    assert all(row["ignoredByScheduler"] for row in extender["managedResources"])
 
 
 def test_the_configuration_follows_its_settings() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scheduler.test_parts import ALease, Events
-from scheduler.world import GIB, a_kube_pod, gpus, share
+from scheduler.world import ALLOCATABLE, GIB, a_kube_pod, gpus, share
 from tessera.core.request import Claim
 from tessera.policy.rank import POLICIES
 from tessera.runtime.clock import ManualClock, settle
@@ -80,7 +80,10 @@ class World:
 
     async def node(self, name: str, count: int) -> None:
         meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
-        await self.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta}, dict)
+        status = {"allocatable": ALLOCATABLE}
+        await self.api.create(
+            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}, dict
+        )
         body = {"apiVersion": "tessera.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": name}}
         await self.api.create(GPU_NODES, body, dict)
         await self.publish(name, count)

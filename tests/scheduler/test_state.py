@@ -102,7 +102,7 @@ def test_a_ticket_that_waits_on_a_node_is_a_reason_against_it() -> None:
     assert place(state, a_pod("b", share(), ticket=7)) == "n1"
     verdict = state.filter(a_pod("c", share(), ticket=7), ["n0"], 0.0)
     assert isinstance(verdict, Nowhere)
-    assert verdict.barred["n0"] == 7
+    assert verdict.barred["n0"] == "ticket 7 is in use there by a container that has not started yet"
 
 
 def test_a_ticket_is_free_again_when_the_kubelet_has_taken_the_pod_in() -> None:

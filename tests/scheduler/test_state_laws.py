@@ -1,5 +1,6 @@
 """Laws of the state under any history: pods come, are placed, bound, deleted and made again; answers are lost;
-watches lose and double events, and are resynchronised; agents publish other inventories; strangers appear.
+watches lose and double events, and are resynchronised; agents publish other inventories, and offer tickets or not;
+strangers appear.
 """
 
 from collections import Counter
@@ -14,10 +15,12 @@ from tessera.allocator.ledger import Ledger
 from tessera.scheduler.audit import drift_of
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.holdings import Phase
-from tessera.scheduler.state import Bindable, Chosen, Outcome, State
+from tessera.scheduler.offers import FULL, NOTHING
+from tessera.scheduler.state import Bindable, Chosen, Nowhere, Outcome, State
 
 NODES = ("n0", "n1")
 SIZES = {"n0": (1, 2), "n1": (0, 1)}
+OFFERS = (NOTHING, FULL, (3, *FULL[1:]), (7, *FULL[1:]), (0, *FULL[1:]))
 CLAIMS = (share(6 * GIB), share(13 * GIB, 300), share(24 * GIB, 1000), exclusively(), share(6 * GIB, count=2))
 
 
@@ -33,10 +36,13 @@ class Histories(RuleBasedStateMachine):
         self.flying: list[tuple[Bindable, PodFacts]] = []
         self.bound_to: dict[str, str] = {}
         self.made = 0
+        self.offered = dict.fromkeys(NODES, FULL)
+        self.every: dict[str, PodFacts] = {}
         self.changed = False
         self.now = 0.0
 
     def write(self, facts: PodFacts) -> None:
+        self.every[facts.uid] = facts
         self.server[facts.key] = facts
         self.queue.append((facts.key, facts))
 
@@ -65,7 +71,7 @@ class Histories(RuleBasedStateMachine):
     def create_stranger(self, name: str, node: str, count: int) -> None:
         if f"team/{name}" not in self.server:
             self.made += 1
-            resources = {"nvidia.com/gpu": str(count)}
+            resources = {"nvidia.com/gpu": str(count), "tessera.dev/ticket-0": str(count)}
             self.write(a_pod(name, uid=f"u{self.made}", resources=resources, node=node))
 
     @precondition(lambda self: self.server)
@@ -91,6 +97,23 @@ class Histories(RuleBasedStateMachine):
         self.changed = True
         self.state.rebuild()
 
+    @rule(node=st.sampled_from(NODES), offered=st.sampled_from(OFFERS))
+    def offer(self, node: str, offered: tuple[int, ...]) -> None:
+        more = any(now > before for now, before in zip(offered, self.offered[node], strict=True))
+        self.offered[node], self.state.freed = offered, False
+        self.state.saw_node(node, {}, offered)
+        assert self.state.freed == more
+
+    def taken(self, but: str = "") -> Counter[str]:
+        """Devices of the first ticket resource that pods take of each node, bound ones and those that hold."""
+        where = {uid: facts.node for uid, facts in self.state.pods.items() if facts.node}
+        where.update({uid: held.node for uid, held in self.state.holdings.items()})
+        found = Counter[str]()
+        for uid, node in where.items():
+            if uid != but:
+                found[node] += sum(number + 1 for _, number in self.every[uid].tickets)
+        return found
+
     # kube-scheduler
 
     @precondition(lambda self: self.server)
@@ -99,9 +122,20 @@ class Histories(RuleBasedStateMachine):
         facts = self.server[data.draw(st.sampled_from(sorted(self.server)))]
         if facts.node or not facts.request:
             return
+        held = self.state.holdings.get(facts.uid)
+        anew = held is None or held.phase is Phase.RESERVED
         verdict = self.state.filter(facts, names, self.now)
+        taken = self.taken(but=facts.uid)
+        ((_, number),) = facts.tickets
+        fits = {node: taken[node] + number + 1 <= self.offered[node][0] for node in NODES}
         if isinstance(verdict, Chosen):
             assert verdict.node in names
+            assert fits[verdict.node] or not anew
+        if isinstance(verdict, Nowhere):
+            barred = verdict.barred.items()
+            short = {node for node, why in barred if "is in use there" not in why}
+            known = set(self.state.fleet.node_names)
+            assert short & known == {node for node in known if not fits[node]}
 
     @rule(data=st.data())
     def begin_bind(self, data: st.DataObject) -> None:
@@ -116,6 +150,8 @@ class Histories(RuleBasedStateMachine):
         facts = next((f for f in self.server.values() if f.uid == uid), None)
         bindable = self.state.begin_bind(uid, held.placement.pod_key, held.node, self.now)
         if isinstance(bindable, Bindable):
+            if held.phase is Phase.BINDING and not held.doubted:
+                assert self.taken()[held.node] <= self.offered[held.node][0]
             self.flying.append((bindable, facts if facts is not None else a_pod("gone", uid=uid)))
 
     @precondition(lambda self: self.flying)
@@ -212,6 +248,11 @@ class Histories(RuleBasedStateMachine):
             assert memory[uuid] <= 24 * GIB
             assert compute[uuid] <= 1000
             assert not alone[uuid] or count == 1
+
+    @invariant()
+    def tickets_are_counted_where_pods_are(self) -> None:
+        offers, taken = self.state.population.offers, self.taken()
+        assert {node: found[0] for node, found in offers._taken.items()} == {n: c for n, c in taken.items() if c}
 
     @invariant()
     def tickets_wait_for_pods_that_hold(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.world import GIB, a_pod, a_state, place, run_pod, share
 from tessera.policy.soft import Match, NodeTerm, Operator, PodTerm, Selector, Spread, Wishes, bonuses
+from tessera.scheduler.offers import FULL
 from tessera.scheduler.population import Population
 from tessera.wire.kube.objects import KubePod
 from tessera.wire.kube.wishes import wishes_of
@@ -155,7 +156,7 @@ def anti_affine(name: str) -> Any:
 def test_pods_that_keep_apart_go_to_different_nodes_although_packing_would_join_them() -> None:
     state = a_state({"n0": 1, "n1": 1, "n2": 1})
     for node in ("n0", "n1", "n2"):
-        state.saw_node(node, {"kubernetes.io/hostname": node})
+        state.saw_node(node, {"kubernetes.io/hostname": node}, FULL)
     run_pod(state, a_pod("filler", share(2 * GIB)), ["n1"])
     nodes = [place(state, anti_affine(f"p{i}")) for i in range(3)]
     assert nodes[0] == "n1"
@@ -164,5 +165,5 @@ def test_pods_that_keep_apart_go_to_different_nodes_although_packing_would_join_
 
 def test_a_preference_never_makes_a_pod_wait() -> None:
     state = a_state({"n0": 1})
-    state.saw_node("n0", {"kubernetes.io/hostname": "n0"})
+    state.saw_node("n0", {"kubernetes.io/hostname": "n0"}, FULL)
     assert [place(state, anti_affine(f"p{i}")) for i in range(3)] == ["n0"] * 3

@@ -8,9 +8,10 @@ import msgspec
 
 from builders import a_claim, a_share, whole
 from tessera.core.request import Claim, Constraints, Dialect, Preference, Request
-from tessera.core.ticket import Ticket
+from tessera.core.ticket import DEVICES_PER_KEY, RESOURCES, Ticket
 from tessera.policy.rank import POLICIES
 from tessera.scheduler.facts import Facts, PodFacts
+from tessera.scheduler.offers import FULL
 from tessera.scheduler.state import Bindable, Chosen, Outcome, State
 from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus
 from tessera.wire.kube.names import MANAGED, REQUEST, SCHEDULER_NAME
@@ -19,6 +20,9 @@ from tessera.wire.kube.request import encode_request
 
 GIB = 1024
 FACTS = Facts()
+ALLOCATABLE = {resource: str(DEVICES_PER_KEY) for resource in RESOURCES}
+"""What a Node has of the tickets while its agent hands out shares."""
+
 _numbers = itertools.count()
 
 
@@ -33,9 +37,10 @@ def gpus(node: str, count: int, memory: int = 24 * GIB, **facts: Any) -> GPUNode
 
 
 def a_state(nodes: Mapping[str, int] | None = None, memory: int = 24 * GIB, policy: str = "binpack") -> State:
-    """A state with these nodes, by number of devices, and no pods."""
+    """A state with these nodes, by number of devices, and no pods. Their agents hand out shares."""
     state = State(POLICIES[policy])
     for name, count in (nodes or {"n0": 1}).items():
+        state.saw_node(name, {}, FULL)
         state.saw_gpu_node(name, gpus(name, count, memory))
     state.rebuild()
     return state

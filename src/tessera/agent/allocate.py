@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from tessera.agent.answer import Answer, Plain, Sources, answer_of
 from tessera.agent.candidates import Candidate, Choice, Nobody, Refusal, Stage, choose
 from tessera.agent.grant import VERSION, ContainerGrant, granted_devices
-from tessera.agent.payload import Payload, identity
+from tessera.agent.payload import Payload, damaged, unsound
 from tessera.agent.store import ShareStore
 from tessera.core.device import Device
 from tessera.core.errors import TesseraError, UnavailableError
@@ -50,11 +50,14 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What this node can give now. ``refusal`` says why nothing at all; ``plain`` is set where there is no CDI."""
+    """What this node can give now. ``refusal`` says why nothing at all; ``plain`` is set where there is no CDI.
+
+    There is a refusal or a payload.
+    """
 
     devices: Mapping[str, NodeDevice]
     payload: Payload | None
-    refusal: str = ""
+    refusal: UnavailableError | None = None
     plain: Callable[[Collection[str]], Plain] | None = None
 
 
@@ -137,21 +140,12 @@ class Allocator:
 
 def _sound(offer: Offer) -> Payload:
     """The limiter, still the file that was installed. Raises :class:`UnavailableError`."""
-    if offer.refusal or offer.payload is None:
-        why = offer.refusal or "the limiter is not installed"
-        raise UnavailableError(f"this node hands out no shares: {why}", "see the tessera agent's log on this node")
-    if not is_sound(offer.payload):
-        what = f"the limiter {offer.payload.library} is missing or was changed"
-        raise UnavailableError(what, "restart the tessera agent on this node")
+    if offer.refusal is not None:
+        raise UnavailableError(f"this node hands out no shares: {offer.refusal.what}", offer.refusal.remedy)
+    assert offer.payload is not None, "without the limiter there is a refusal"
+    if (place := unsound(offer.payload)) is not None:
+        raise damaged(place)
     return offer.payload
-
-
-def is_sound(payload: Payload) -> bool:
-    """Whether the installed limiter is the file that it was."""
-    try:
-        return identity(payload.library) == payload.library_is and payload.preload.exists()
-    except OSError:
-        return False
 
 
 def _usable(offer: Offer, uuid: str, node: str) -> NodeDevice:

@@ -35,6 +35,7 @@ from tessera.agent.rounds import (
     DEVICES_SECONDS,
     FAULTS_SECONDS,
     FOREIGN_SECONDS,
+    HEAP_SECONDS,
     PATROL_SECONDS,
     SWEEP_SECONDS,
     FaultRound,
@@ -47,14 +48,15 @@ from tessera.agent.store import ShareStore
 from tessera.agent.verdict import Expected
 from tessera.core.errors import TesseraError
 from tessera.runtime.clock import Clock
-from tessera.runtime.kube.client import ApiClient
+from tessera.runtime.heap import give_back
 from tessera.runtime.kube.config import ClusterConfig
 from tessera.runtime.kube.events import Recorder
 from tessera.runtime.kube.informer import Informer
 from tessera.runtime.kube.port import GPU_NODES, GPUS, NODES, PODS, ApiError, KubeClient, Select
+from tessera.runtime.kube.slim import SlimClient
 from tessera.runtime.log import logger
 from tessera.runtime.metrics import Metrics
-from tessera.runtime.serve import Bind, Health, health_app, serve
+from tessera.runtime.serve import Bind, Health, health_answers, serve
 from tessera.runtime.shell import Fate, Shell
 from tessera.vendors.faults import FaultCode
 from tessera.vendors.nvidia_xid import UNKNOWN, XIDS
@@ -120,7 +122,7 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
     )
     pods = NodePods(client, informer, settings.node)
     publisher = Publisher(client, settings.node, node.status, clock, chance)
-    node.changed = publisher.wake
+    node.changed = publisher.changed
     watch: Informer[Published, Published] = Informer(
         client, GPU_NODES, Published, Select(fields=f"metadata.name={settings.node}"), clock=clock, rng=chance
     )
@@ -155,7 +157,7 @@ def _expected(
 
 async def agent(shell: Shell, settings: Settings, config: ClusterConfig) -> None:
     """Start the agent; returns once it runs."""
-    client = ApiClient(config)
+    client = SlimClient(config)
     shell.on_end("client", client.close)
     parts = assemble(settings, client, shell)
     await start(parts, shell)
@@ -186,7 +188,8 @@ async def start(parts: Parts, shell: Shell) -> None:
     if settings.tools_socket is not None:
         await _serve_tools(parts, settings.tools_socket, shell)
     _declare(parts, clock, outcomes, servers, patrol, faults)
-    side = await serve(health_app(_health(parts, servers, shell), parts.metrics), settings.metrics, name="metrics")
+    answers = health_answers(_health(parts, servers, shell), parts.metrics)
+    side = await serve(answers, settings.metrics, name="metrics")
     shell.on_end("metrics", side.close)
 
 
@@ -279,6 +282,7 @@ def _rounds(parts: Parts, shell: Shell) -> tuple[Patrol, FaultRound]:
     shell.supervise("faults", lambda: repeat(faults.look, FAULTS_SECONDS, clock), Fate.RESTART)
     shell.supervise("foreign", foreign, Fate.RESTART)
     shell.supervise("sweep", sweep, Fate.RESTART)
+    shell.supervise("heap", lambda: repeat(give_back, HEAP_SECONDS, clock), Fate.RESTART)
     return patrol, faults
 
 
@@ -344,7 +348,7 @@ def _health(parts: Parts, servers: PluginServers, shell: Shell) -> Health:
     health.ready["pods"] = lambda: None if informer.synced.is_set() else f"not listed yet: {informer.error}"
     health.ready["kubelet"] = lambda: None if servers.registered else "not registered with the kubelet"
     health.ready["published"] = lambda: None if publisher.published is not None else "inventory is not published"
-    health.ready["shares"] = lambda: None if parts.node.is_ready else parts.node.tier.problem
+    health.ready["shares"] = lambda: None if parts.node.is_ready else parts.node.tier.told
     return health
 
 

@@ -9,11 +9,20 @@ from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus, GPUStatus, f
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """How memory is limited on this node: ``isolation`` as published, whether containers pass the gate."""
+    """How memory is limited on this node: ``isolation`` as published, whether containers pass the gate.
+
+    ``problem`` is why it is not better than that, ``remedy`` what a person does about it.
+    """
 
     isolation: str
     gate: bool
     problem: str = ""
+    remedy: str = ""
+
+    @property
+    def told(self) -> str:
+        """Problem and remedy as one text; empty where there is none."""
+        return "; ".join(part for part in (self.problem, self.remedy) if part)
 
 
 HOOK = Tier("hook", gate=True)
@@ -47,7 +56,7 @@ def node_status(  # noqa: PLR0913 - what a status consists of
         gate=tier.gate,
         driver=driver,
         agent=agent,
-        message="; ".join(part for part in (tier.problem, message) if part),
+        message="; ".join(part for part in (tier.told, message) if part),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import tessera
-from tessera.agent.allocate import NodeDevice, Offer, is_sound
+from tessera.agent.allocate import NodeDevice, Offer
 from tessera.agent.answer import has_cdi
 from tessera.agent.cdi import spec_of, write_spec
 from tessera.agent.driver import DriverFiles
@@ -17,7 +17,7 @@ from tessera.agent.health import Fault, FaultBook, decode_fatal, encode_fatal, w
 from tessera.agent.inventory import HOOK, Tier, node_status, vanished
 from tessera.agent.layout import Layout
 from tessera.agent.machine import Machine, vendor_of
-from tessera.agent.payload import Payload, install
+from tessera.agent.payload import Payload, install, unsound
 from tessera.agent.store import write_whole
 from tessera.core.device import Device
 from tessera.core.errors import UnavailableError
@@ -56,7 +56,8 @@ class NodeState:
         self._foreign: Mapping[str, str] = {}
         self._fit: dict[str, str] = {}
         self._runtime: str | None = None
-        self._driver = self._problem = self._fault = ""
+        self._driver = self._problem = ""
+        self._fault: UnavailableError | None = None
         self.files = DriverFiles(())
         self.payload: Payload | None = None
         self.changed: Callable[[], None] = lambda: None
@@ -79,18 +80,18 @@ class NodeState:
     def _prepare(self) -> None:
         options, before = self._options, self._fault
         try:
-            if self.payload is None or not is_sound(self.payload):
+            if self.payload is None or unsound(self.payload) is not None:
                 self.payload = None
                 self.payload = install(self._layout, options.library, options.gate)
             if self.uses_cdi and self.files.devices:
                 spec = spec_of(self.files, self.payload.gate, options.gate_socket)
                 if write_spec(options.cdi_directory, spec):
                     _log.info("wrote CDI spec", directory=str(options.cdi_directory), devices=len(spec.devices))
-            self._fault = ""
+            self._fault = None
         except UnavailableError as error:
-            self._fault = str(error)
-            if self._fault != before:
-                _log.error("cannot hand out shares", why=self._fault)
+            self._fault = error
+            if str(error) != str(before):
+                _log.error("cannot hand out shares", why=str(error))
 
     def learn_runtime(self, version: str) -> None:
         """What the node's status says of its container runtime."""
@@ -142,15 +143,16 @@ class NodeState:
     @property
     def tier(self) -> Tier:
         """How memory is limited on this node."""
-        if self._fault:
-            return Tier("report", gate=False, problem=self._fault)
+        if self._fault is not None:
+            return Tier("report", gate=False, problem=self._fault.what, remedy=self._fault.remedy)
         if self.uses_cdi:
             return HOOK
         runtime = self._runtime or "the container runtime"
         if self._options.without_cdi:
             return Tier("unverified", gate=False, problem=f"{runtime} has no CDI: no gate checks what starts")
         what = f"{runtime} has no CDI, so no gate can check what starts"
-        return Tier("report", gate=False, problem=f"{what}; upgrade it, or accept that with --without-cdi=allow")
+        remedy = "upgrade it, or accept that with --without-cdi=allow"
+        return Tier("report", gate=False, problem=what, remedy=remedy)
 
     @property
     def is_ready(self) -> bool:
@@ -187,7 +189,7 @@ class NodeState:
         return Offer(
             devices={d.uuid: NodeDevice(d, vendor_of(d).node, unfit.get(d.uuid, "")) for d in self.devices()},
             payload=self.payload,
-            refusal=tier.problem if tier.isolation == "report" else "",
+            refusal=UnavailableError(tier.problem, tier.remedy) if tier.isolation == "report" else None,
             plain=None if self.uses_cdi else self.files.plain,
         )
 

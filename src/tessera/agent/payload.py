@@ -18,13 +18,19 @@ from tessera.agent.answer import preload_text
 from tessera.agent.cgroups import placement_of
 from tessera.agent.driver import SIMULATED_LIBRARIES
 from tessera.agent.layout import GATE_NAME, LIBRARY_NAME, Layout
-from tessera.agent.store import write_whole
+from tessera.agent.store import copy_whole, write_whole
 from tessera.core.errors import UnavailableError
 from tessera.runtime.native import require_library
 from tessera.runtime.proc import PROC, all_pids
 
 _DIGEST_LENGTH: Final = 16
 _PRELOAD: Final = "ld.so.preload"
+REMEDY: Final = (
+    "the tessera agent installs within 10 s what is missing; a damaged file may be in use: "
+    "end the pods of this node that hold shares, and remove it"
+)
+_BLOCK: Final = 64 * 1024
+"""Bytes that are read at once: a whole library in memory would stay there as free pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +71,57 @@ def install(layout: Layout, library: Path, gate: Path) -> Payload:
 
 def install_simulator(layout: Layout) -> Path:
     """The simulated driver on the node, for containers of a simulated machine; where it lies."""
-    digest = hashlib.sha256(b"".join(require_library(path).read_bytes() for path in SIMULATED_LIBRARIES))
-    folder = layout.simulators / digest.hexdigest()[:_DIGEST_LENGTH]
+    folder = layout.simulators / digest_of(*map(require_library, SIMULATED_LIBRARIES))
     for path in SIMULATED_LIBRARIES:
         if not (folder / path.name).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / path.name, path.read_bytes())
+            copy_whole(path, folder / path.name)
     return folder
 
 
 def _installed(source: Path, folder: Path, name: str, mode: int) -> tuple[str, Path]:
     """The digest and the place of a file's version. One that lies there damaged is an error: it may be in use."""
     try:
-        data = source.read_bytes()
-        digest = hashlib.sha256(data).hexdigest()[:_DIGEST_LENGTH]
+        digest = digest_of(source)
         place = folder / digest / name
-        if place.exists():
-            if hashlib.sha256(place.read_bytes()).hexdigest()[:_DIGEST_LENGTH] != digest:
-                what = f"{place} is damaged"
-                raise UnavailableError(what, "end the pods of this node that hold shares, and remove the file")
-            return digest, place
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, data)
-        place.chmod(mode)
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            copy_whole(source, place)
+            place.chmod(mode)
+        if digest_of(place) != digest:
+            raise damaged(place)
     except OSError as error:
         what = f"{name} cannot be installed in {folder}: {error.strerror}"
         raise UnavailableError(what, "see that the node's disk has room and can be written") from error
     return digest, place
+
+
+def digest_of(*paths: Path) -> str:
+    """What a version is called: the digest of its files, one after the other. Raises ``OSError``."""
+    found = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                found.update(block)
+    return found.hexdigest()[:_DIGEST_LENGTH]
+
+
+def damaged(place: Path) -> UnavailableError:
+    """The error of a file that is not on the node as it was installed: whoever sees it says the same."""
+    return UnavailableError(f"{place} is {'damaged' if place.exists() else 'missing'}", REMEDY)
+
+
+def unsound(payload: Payload) -> Path | None:
+    """What of the installed limiter is not the file that it was; ``None`` where everything is."""
+    try:
+        if identity(payload.library) != payload.library_is:
+            return payload.library
+    except OSError:
+        return payload.library
+    try:
+        return None if payload.preload.read_bytes() == preload_text(payload.digest).encode() else payload.preload
+    except OSError:
+        return payload.preload
 
 
 def identity(path: Path) -> FileIdentity:
@@ -150,7 +180,7 @@ class LibraryChecks:
             found = identity(path)
             if self._sound.get(digest) == found:
                 return ""
-            if hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGEST_LENGTH] != digest:
+            if digest_of(path) != digest:
                 return f"{path} was changed"
         except OSError as error:
             return f"{path}: {error.strerror}"

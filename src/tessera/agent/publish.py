@@ -125,7 +125,7 @@ def _read(
 
 
 class Publisher:
-    """See the module. ``wanted`` gives what is true now; :meth:`wake` tells that it may have changed."""
+    """See the module. ``wanted`` gives what is true now; :meth:`changed` tells that it may be another."""
 
     def __init__(
         self,
@@ -143,6 +143,11 @@ class Publisher:
     def wake(self) -> None:
         """Look again."""
         self._woken.set()
+
+    def changed(self) -> None:
+        """Look again where what is true is not what was published: a node that only looked costs no call."""
+        if self.published is None or self._wanted() != self.published:
+            self.wake()
 
     def noticed(self, _: Published | None, new: Published | None) -> None:
         """Look again where our node's object was changed by somebody else, or taken away."""

@@ -31,6 +31,7 @@ FAULTS_SECONDS: Final = 1.0
 FOREIGN_SECONDS: Final = 10.0
 PATROL_SECONDS: Final = 2.0
 SWEEP_SECONDS: Final = 30.0
+HEAP_SECONDS: Final = 30.0
 STAMP_SECONDS: Final = 1.0
 """The kubelet's times are cut to whole seconds."""
 

@@ -131,6 +131,16 @@ def write_whole(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def copy_whole(source: Path, path: Path) -> None:
+    """Let ``path`` hold what ``source`` holds, whole or not at all, without ever having all of it in memory."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        shutil.copyfile(source, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def read_region(path: Path) -> Region | str:
     """The region of a file, or what is wrong with it."""
     try:

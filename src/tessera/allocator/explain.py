@@ -27,6 +27,9 @@ _TOGETHER, _LEFT_OUT = -1, -2
 _BITS_OF_KIND: Final = 2
 _BITS_OF_CLAIM: Final = 16
 
+MEMORY_UNKNOWN: Final = "whose memory is not known"
+"""The detail of a shortfall of memory where no device has any (0 MiB is what discovery could not find out)."""
+
 
 def reject(snapshot: Snapshot, pod: Pod, among: Bools | None = None) -> Rejected:
     """Every node with its reasons; nodes with the same set of reasons share a group, the largest group first.
@@ -163,7 +166,8 @@ def _device_shortfall(snapshot: Snapshot, found: Prospect, claim: int, reason: R
     fleet, usage, need = snapshot.fleet, snapshot.usage, found.needs[claim]
     count = int(mask.sum())
     if reason is Reason.MEMORY:
-        return _numbers(reason, count, need.memory[mask], (fleet.memory - usage.memory)[mask])
+        detail = "" if fleet.memory[mask].any() else MEMORY_UNKNOWN
+        return _numbers(reason, count, need.memory[mask], (fleet.memory - usage.memory)[mask], detail)
     if reason is Reason.COMPUTE:
         return _numbers(reason, count, need.compute[mask], (fleet.compute - usage.compute)[mask])
     if reason in (Reason.MODEL, Reason.TFLOPS_UNKNOWN):
@@ -174,10 +178,10 @@ def _device_shortfall(snapshot: Snapshot, found: Prospect, claim: int, reason: R
     return Shortfall(reason, count)
 
 
-def _numbers(reason: Reason, count: int, asked: Ints, free: Ints) -> Shortfall:
+def _numbers(reason: Reason, count: int, asked: Ints, free: Ints, detail: str = "") -> Shortfall:
     """What was asked of the device that comes nearest, and what that one has."""
     nearest = int(np.argmin(asked - free))
-    return Shortfall(reason, count, asked=int(asked[nearest]), best=int(free[nearest]))
+    return Shortfall(reason, count, asked=int(asked[nearest]), best=int(free[nearest]), detail=detail)
 
 
 def _few(names: Iterable[str], most: int = 4) -> str:
@@ -215,7 +219,9 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
     Reason.NOT_IDLE: lambda s: f"{_plural(s.devices, 'device')} in use, but a whole idle device was asked for",
     Reason.SLOTS: lambda s: f"{_plural(s.devices, 'device')} with all {s.detail} slots taken",
     Reason.MEMORY: lambda s: (
-        f"{_plural(s.devices, 'device')} short of memory "
+        f"{_plural(s.devices, 'device')} {s.detail}"
+        if s.detail
+        else f"{_plural(s.devices, 'device')} short of memory "
         f"(asked {render_mib(s.asked or 0)}, largest free {render_mib(s.best or 0)})"
     ),
     Reason.COMPUTE: lambda s: (

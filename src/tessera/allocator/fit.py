@@ -4,7 +4,7 @@ The order of the table is the order in which reasons are given: a device fails b
 Checks on static facts (model, health, ...) are computed once per fleet and set of constraints.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -59,7 +59,7 @@ def need_of(fleet: Fleet, share: ShareSpec) -> Need:
 def _memory_column(fleet: Fleet, amount: MemoryAmount) -> Ints:
     if isinstance(amount, MemoryMiB):
         return np.broadcast_to(np.int64(amount.mib), fleet.memory.shape)
-    return np.asarray(fleet.memory * amount.milli // 1000, dtype=np.int64)
+    return np.asarray(np.maximum(fleet.memory * amount.milli // 1000, min(amount.milli, 1)), dtype=np.int64)
 
 
 def _compute_column(fleet: Fleet, amount: ComputeAmount) -> tuple[Ints, Bools | None]:
@@ -277,46 +277,36 @@ def fitting_rows(snapshot: Snapshot, need: Need, constraints: Constraints, rows:
     return _passing(view, memo_of(fleet).ruled(constraints).out[rows])
 
 
-def fitting_on(snapshot: Snapshot, need: Need, ruled_out: Bools, wants_idle: bool, rows: range) -> list[bool]:
-    """As :func:`fitting`, for the devices of one node, without arrays: ten times as fast for eight devices.
+Limit = tuple[int, int, int]
+"""How much memory and compute may be used of a device for a share to fit, and below how many slots."""
+
+
+def limits_on(fleet: Fleet, need: Need, ruled_out: Bools, wants_idle: bool, rows: range) -> list[Limit]:
+    """What the devices of one node must be within for the share to fit; it stays so while the fleet does.
 
     ``ruled_out`` is what the constraints rule out of the fleet, ``wants_idle`` whether they want idle devices.
     """
     part = slice(rows.start, rows.stop)
-    used, fleet = snapshot.usage, snapshot.fleet
-    idle = need.exclusive or wants_idle
-    unknown = _NO_FLAGS if need.unknown is None else need.unknown[part].tolist()
-    free_riding = _NO_FLAGS if need.free_riding is None else need.free_riding[part].tolist()
-    columns = (
-        ruled_out, used.memory, need.memory_room, used.compute, need.compute_room, used.slots, fleet.slots,
-        used.exclusive, fleet.compute,
-    )  # fmt: skip
+    out = ruled_out[part] if need.unknown is None else ruled_out[part] | need.unknown[part]
+    memory, compute, slots = need.memory_room[part], need.compute_room[part], fleet.slots[part]
+    if need.free_riding is not None:  # as the check of that name: something must be left
+        compute = np.where(need.free_riding[part], np.minimum(compute, fleet.compute[part] - 1), compute)
+    if need.exclusive or wants_idle:
+        slots = np.minimum(slots, 1)
+    columns = (column.tolist() for column in (out, memory, compute, slots))
+    return [(-1, -1, 0) if no else (m, c, s) for no, m, c, s in zip(*columns, strict=True)]
+
+
+def fitting_on(snapshot: Snapshot, limits: Sequence[Limit], rows: range) -> list[bool]:
+    """As :func:`fitting`, for the devices of one node, without arrays: ten times as fast for eight devices."""
+    part, used = slice(rows.start, rows.stop), snapshot.usage
+    columns = (used.memory, used.compute, used.slots, used.exclusive)
     return [
-        not (
-            out
-            or memory > memory_room
-            or compute > compute_room
-            or slots >= most_slots
-            or exclusive > 0
-            or (idle and slots > 0)
-            or (unknown and unknown[i])
-            or (free_riding and free_riding[i] and compute >= most_compute)
+        memory <= memory_room and compute <= compute_room and slots < most_slots and not exclusive
+        for (memory_room, compute_room, most_slots), memory, compute, slots, exclusive in zip(
+            limits, *(column[part].tolist() for column in columns), strict=True
         )
-        for i, (
-            out,
-            memory,
-            memory_room,
-            compute,
-            compute_room,
-            slots,
-            most_slots,
-            exclusive,
-            most_compute,
-        ) in enumerate(zip(*(column[part].tolist() for column in columns), strict=True))
     ]
-
-
-_NO_FLAGS: Final[list[bool]] = []
 
 
 def _passing(view: Columns, failed: Bools) -> Bools:

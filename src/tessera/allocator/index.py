@@ -1,19 +1,19 @@
 """What is remembered between decisions on one ledger, so that a decision costs what changed and not the fleet.
 
 For each request that was seen, the index keeps which devices fit each claim, which nodes have enough of them, and
-how well the policy likes those, as of a moment of the ledger. Before it answers again it looks only at nodes that
-changed since. The answer is that of :func:`tessera.allocator.place.place`, restricted to the nodes that the caller
-names.
+how well the policy likes those, as of a moment of the ledger. Before it answers again it takes in only the nodes
+that changed since, and looks only at those of them that would be chosen. The answer is that of
+:func:`tessera.allocator.place.place`, restricted to the nodes that the caller names.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from tessera.allocator.fit import fitting_on, fitting_rows, memo_of, open_nodes
+from tessera.allocator.fit import Limit, fitting_on, fitting_rows, limits_on, memo_of, open_nodes
 from tessera.allocator.ledger import Ledger
 from tessera.allocator.place import Prospect, first_of, in_order, prospect
 from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
@@ -28,11 +28,14 @@ REMEMBERED_REQUESTS: Final = 64
 REMEMBERED_OBJECTS: Final = 4096
 """Request objects that are known by identity; holding them keeps their identities theirs."""
 
+REMEMBERED_NODES: Final = 256
+"""Nodes of a request whose limits are remembered, about 1 kB each."""
+
 _WHOLE_AGAIN: Final = 8
 """Where more than one node in so many changed, all are looked at again: one pass is cheaper then."""
 
 _ONE_BY_ONE: Final = 12
-"""Up to so many changed nodes are looked at one by one, which is cheaper than setting up arrays for them."""
+"""Up to so many nodes are looked at one by one, which is cheaper than setting up arrays for them."""
 
 _GUESSES: Final = 24
 """How many of the best nodes are looked for among the caller's names before all names are looked up."""
@@ -43,7 +46,11 @@ _OUT: Final = int(np.iinfo(np.int64).min)
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one request as of a moment; a node that is closed or too full has ``_OUT`` for a score."""
+    """What is known of one request as of a moment; a node that is closed or too full has ``_OUT`` for a score.
+
+    ``unsure`` are nodes that changed and were not looked at: they have the score that is theirs if they can host.
+    ``limits`` are those of each claim on the nodes that are looked at often.
+    """
 
     found: Prospect
     policy: Policy
@@ -51,6 +58,8 @@ class _Known:
     hosts: Bools
     scores: Ints
     moment: int
+    unsure: set[int] = field(default_factory=set)
+    limits: dict[int, tuple[list[Limit], ...]] = field(default_factory=dict)
 
 
 class Index:
@@ -81,9 +90,10 @@ class Index:
         before = known.found
         found = Prospect(pod, before.request, before.needs, before.rules, before.fits, before.open, known.hosts)
         if bonus or pod.node_name or pod.node_selector or pod.cpu_milli or pod.memory_mib:
+            _settle(snapshot, known)
             rows = _weighed(snapshot, known, pod, names, barred, bonus or {})
         else:
-            rows = _best_first(snapshot.fleet, known.scores, names, barred)
+            rows = _best_first(snapshot, known, names, barred)
         return first_of(snapshot, found, known.policy, rows)
 
     def _up_to_date(self, snapshot: Snapshot, pod: Pod) -> _Known:
@@ -118,33 +128,53 @@ class Index:
         return _Known(found, policy, ruled_out, hosts, scores, self._ledger.moment)
 
     def _refresh(self, snapshot: Snapshot, known: _Known) -> None:
-        """Look again at the nodes that changed."""
+        """Take in the nodes that changed."""
         touched = self._ledger.touched_since(known.moment)
         nodes = None if touched is None else set(touched)
         if nodes is None or len(nodes) * _WHOLE_AGAIN > len(snapshot.fleet.nodes):
             again = self._seen(snapshot, prospect(snapshot, known.found.pod))
             known.found, known.hosts, known.scores = again.found, again.hosts, again.scores
-        elif len(nodes) <= _ONE_BY_ONE:
-            for node in nodes:
-                _look_at(snapshot, known, node)
+            known.unsure.clear()
         else:
-            _look_at_all(snapshot, known, np.fromiter(nodes, dtype=np.int64))
+            known.unsure |= nodes
+            rows = np.fromiter(nodes, dtype=np.int64, count=len(nodes))
+            known.scores[rows] = SIGN[known.policy.node] * snapshot.usage.node_fill[rows]
         known.moment = self._ledger.moment
+
+
+def _settle(snapshot: Snapshot, known: _Known) -> None:
+    """Look at every node that is unsure."""
+    if len(known.unsure) > _ONE_BY_ONE:
+        _look_at_all(snapshot, known, np.fromiter(known.unsure, dtype=np.int64))
+    else:
+        for node in known.unsure:
+            _look_at(snapshot, known, node)
+    known.unsure.clear()
 
 
 def _look_at(snapshot: Snapshot, known: _Known, node: int) -> None:
     """Bring one node up to date, without arrays."""
     fleet, usage, found = snapshot.fleet, snapshot.usage, known.found
     rows = fleet.rows(node)
-    idle = found.request.constraints.idle_device
     hosts = True
-    for claim, need, out, fits in zip(found.request.claims, found.needs, known.ruled_out, found.fits, strict=True):
-        fit = fitting_on(snapshot, need, out, idle, rows)
+    for claim, limits, fits in zip(found.request.claims, _limits(fleet, known, node), found.fits, strict=True):
+        fit = fitting_on(snapshot, limits, rows)
         fits[rows.start : rows.stop] = fit
         hosts = hosts and sum(fit) >= claim.count
     known.hosts[node] = hosts
     is_open = fleet.open[node] and usage.pods[node] + 1 <= fleet.max_pods[node]
     known.scores[node] = SIGN[known.policy.node] * usage.node_fill[node] if hosts and is_open else _OUT
+
+
+def _limits(fleet: Fleet, known: _Known, node: int) -> tuple[list[Limit], ...]:
+    limits = known.limits.get(node)
+    if limits is None:
+        if len(known.limits) >= REMEMBERED_NODES:
+            known.limits.clear()
+        idle, rows = known.found.request.constraints.idle_device, fleet.rows(node)
+        parts = zip(known.found.needs, known.ruled_out, strict=True)
+        limits = known.limits[node] = tuple(limits_on(fleet, need, out, idle, rows) for need, out in parts)
+    return limits
 
 
 def _look_at_all(snapshot: Snapshot, known: _Known, nodes: Ints) -> None:
@@ -164,14 +194,14 @@ def _look_at_all(snapshot: Snapshot, known: _Known, nodes: Ints) -> None:
 
 
 def _best_first(
-    fleet: Fleet, scores: Ints, names: Collection[str] | None, barred: Collection[str]
+    snapshot: Snapshot, known: _Known, names: Collection[str] | None, barred: Collection[str]
 ) -> Iterator[int]:
     """The rows of the nodes that can host and may be taken, best first.
 
     The best of all nodes is likely among the names, or the next best, or the one after that: looking for a few of
     them is much cheaper than looking up every name. Only where that fails are the names looked up.
     """
-    left = scores.copy()
+    fleet, left = snapshot.fleet, known.scores.copy()
     for name in barred:
         if (row := fleet.node_row.get(name)) is not None:
             left[row] = _OUT
@@ -180,11 +210,20 @@ def _best_first(
         if left[row] == _OUT:
             return
         left[row] = _OUT
-        if names is None or fleet.node_names[row] in names:
+        if (names is None or fleet.node_names[row] in names) and _can_host(snapshot, known, row):
             yield row
+    _settle(snapshot, known)
     rows = _rows(fleet, names)
-    rows = rows[left[rows] != _OUT]
+    rows = rows[(left[rows] != _OUT) & (known.scores[rows] != _OUT)]
     yield from in_order(rows, left[rows])
+
+
+def _can_host(snapshot: Snapshot, known: _Known, row: int) -> bool:
+    """Whether a node whose score is not out can host, looking at it where that is not sure."""
+    if row in known.unsure:
+        _look_at(snapshot, known, row)
+        known.unsure.discard(row)
+    return bool(known.scores[row] != _OUT)
 
 
 def _weighed(

@@ -14,8 +14,8 @@ from tessera.agent.health import overridden
 from tessera.agent.layout import CDI_DIRECTORY, GATE_NAME, GATE_SOCKET, PLUGIN_DIRECTORY, POD_RESOURCES, STATE
 from tessera.agent.node import ALWAYS, AUTO, NEVER, NodeOptions
 from tessera.local.machine import simulated_machine
-from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import ClusterConfig, load_config
+from tessera.runtime.kube.slim import SlimClient
 from tessera.runtime.log import LEVELS, configure
 from tessera.runtime.native import LIMITER, NATIVE
 from tessera.runtime.serve import parse_bind
@@ -162,7 +162,7 @@ def _faults(policy: Path | None) -> Sequence[FaultCode]:
 
 
 async def _uninstall(config: ClusterConfig, node: str, cdi_directory: Path) -> None:
-    client = ApiClient(config)
+    client = SlimClient(config)
     try:
         await uninstall(client, node, cdi_directory)
     finally:

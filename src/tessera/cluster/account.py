@@ -341,6 +341,5 @@ def _other_hands(facts: PodFacts) -> Iterator[str]:
 
 
 def _barred(look: Look, facts: PodFacts) -> Iterator[str]:
-    numbers = dict(facts.tickets).values()
-    for node, number in sorted(look.state.holdings.waiting.nodes(numbers, facts.uid).items()):
-        yield f"node {node} is out for the moment: ticket {number} waits there for another pod's container"
+    for node, why in sorted(look.state.barred(facts).items()):
+        yield f"node {node} is out for the moment: {why}"

@@ -3,7 +3,16 @@
 import msgspec
 
 from tessera.wire.kube.inventory import GPUNodeStatus
-from tessera.wire.kube.objects import ContainerStatus, KubeNode, KubePod, Meta, PodSpec, PodStatus, Resources
+from tessera.wire.kube.objects import (
+    ContainerStatus,
+    KubeNode,
+    KubePod,
+    Meta,
+    NodeStatus,
+    PodSpec,
+    PodStatus,
+    Resources,
+)
 
 READY = "Ready"
 SCHEDULED = "PodScheduled"
@@ -51,17 +60,16 @@ class SeenPod(KubePod, frozen=True, gc=False):
     status: SeenStatus = SeenStatus()
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+class SeenNodeStatus(NodeStatus, frozen=True, gc=False):
     """What a node has to give, and how it is."""
 
-    allocatable: dict[str, str] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
 class SeenNode(KubeNode, frozen=True, gc=False):
     """A node."""
 
-    status: NodeStatus = NodeStatus()
+    status: SeenNodeStatus = SeenNodeStatus()
 
     @property
     def ready(self) -> bool:

@@ -26,6 +26,7 @@ from tessera.runtime.kube.port import (
 )
 from tessera.scheduler.facts import Facts, PodFacts
 from tessera.scheduler.foreign import entry_of
+from tessera.scheduler.offers import offered_by
 from tessera.scheduler.state import Notice, State
 from tessera.wire.kube.inventory import GPUNodeStatus
 
@@ -75,6 +76,8 @@ async def observe(client: KubeClient) -> Look:
     reports = await _all(client, GPU_NODES, SeenGPUNode)
     nodes = {node.metadata.name: node for node in await _all(client, NODES, SeenNode)}
     state = State(POLICIES[DEFAULT_POLICY])
+    for name, node in nodes.items():
+        state.saw_node(name, node.metadata.labels or {}, offered_by(node.status.allocatable))
     for report in reports:
         state.saw_gpu_node(report.metadata.name, report.status)
     state.rebuild()

@@ -66,12 +66,16 @@ class Share:
 
 
 def resolve_memory(amount: MemoryAmount, device_mib: int) -> MiB:
-    """``amount`` in MiB on a device of ``device_mib``; fractions round down, as HAMi's percentages do."""
+    """``amount`` in MiB on a device of ``device_mib``.
+
+    Fractions round down, as HAMi's percentages do, but never to nothing: a device of which no memory is known (0)
+    has room for no part of it, nor for whoever asks for the whole device.
+    """
     match amount:
         case MemoryMiB(mib):
             return mib
         case MemoryFraction(milli):
-            return MiB(device_mib * milli // 1000)
+            return MiB(max(1, device_mib * milli // 1000)) if milli else MiB(0)
         case _:
             assert_never(amount)
 

@@ -11,9 +11,9 @@ Source: RFC 9112 (HTTP/1.1), sections 2 to 9.
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -31,6 +31,9 @@ _HEADERS: Final = re.compile(
     rb"\r\n(content-length|transfer-encoding|connection|expect)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE
 )
 _LINE: Final = re.compile(rb"([A-Z]{1,20}) ([!-~]{1,8000}) HTTP/1\.([01])(?=\r\n|\Z)")
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _log: Final = logger("serve")
 
@@ -109,7 +112,7 @@ class LeanServer:
         """The Date header, made once a second."""
         second = int(self._loop.time())
         if second != self._date[0]:
-            self._date = (second, f"\r\nDate: {formatdate(usegmt=True)}".encode())
+            self._date = (second, f"\r\nDate: {http_date(time.time())}".encode())
         return self._date[1]
 
     def _sweep(self) -> None:
@@ -206,7 +209,7 @@ class Connection(asyncio.Protocol):
                 raise _BadRequestError(431, "the head is too long")
             if end < 0:
                 return None
-            self._head, self.start = _parse(bytes(self._buffer[:end])), end + 4
+            self._head, self.start = _known_head(bytes(self._buffer[:end])), end + 4
             if self._head.expects and len(self._buffer) - self.start < self._head.length and self._transport:
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         stop = self.start + self._head.length
@@ -257,6 +260,25 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
+_heads: Final[dict[bytes, _Head]] = {}
+_HEADS_KEPT: Final = 1024
+
+
+def _known_head(head: bytes) -> _Head:
+    """What matters of a head, remembered: a client's requests differ in their length at most.
+
+    Raises :class:`_BadRequestError`.
+    """
+    known = _heads.get(head)
+    if known is None:
+        known = _parse(head)
+        if len(head) < 1024:
+            if len(_heads) >= _HEADS_KEPT:
+                _heads.clear()
+            _heads[head] = known
+    return known
+
+
 def _parse(head: bytes) -> _Head:
     """What matters of a head. Raises :class:`_BadRequestError`."""
     line = _LINE.match(head)
@@ -279,6 +301,12 @@ def _parse(head: bytes) -> _Head:
     keep = b"keep-alive" in options if line[3] == b"0" else b"close" not in options
     expects = found.get(b"expect") == b"100-continue"
     return _Head(line[1].decode(), line[2].decode(), int(length), keep, expects)
+
+
+def http_date(wall: float) -> str:
+    """Seconds since 1970 as HTTP writes them, in English whatever the locale. Source: RFC 9110, section 5.6.7."""
+    year, month, day, hour, minute, second, weekday, *_ = time.gmtime(wall)
+    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
 
 
 _openings: Final[dict[tuple[int, str], bytes]] = {}

@@ -4,7 +4,8 @@ Two roads lead to a handler:
 
 * an ``aiohttp.web.Application``: routes, for everything that people and tools call;
 * a *lean* handler, ``(method, path, body) -> Answer``, plain or async, on the server of
-  :mod:`tessera.runtime.lean`: for what a scheduler or an API server calls a thousand times a second.
+  :mod:`tessera.runtime.lean`: for what a scheduler or an API server calls a thousand times a second, and for
+  processes that have to be small.
 
 A server that ends goes on answering while it tells ``/readyz`` that it is not ready (``linger`` seconds, so that
 load balancers notice), and closes each connection with its answer: a client that reuses one in the moment of its
@@ -18,19 +19,20 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Final, Protocol, TypeGuard, cast
 
 from tessera.core.errors import InputErrors, Problem, UnavailableError
 from tessera.runtime.lean import KEEPALIVE_SECONDS, Answer, Lean, LeanServer
 from tessera.runtime.log import logger
 from tessera.runtime.metrics import CONTENT_TYPE, Metrics
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
 DRAIN_SECONDS: Final = 15.0
 BACKLOG: Final = 1024
 
-__all__ = ["Answer", "Bind", "Health", "Lean", "Server", "health_app", "parse_bind", "serve"]
+__all__ = ["Answer", "Bind", "Health", "Lean", "Server", "health_answers", "health_app", "parse_bind", "serve"]
 
 _log: Final = logger("serve")
 
@@ -96,7 +98,7 @@ class Server:
 
 
 async def serve(
-    handler: web.Application | Lean,
+    handler: "web.Application | Lean",
     bind: Bind,
     *,
     name: str,
@@ -115,23 +117,30 @@ async def serve(
             "choose another address, or end the process that has it",
         ) from error
     half: _Half
-    if isinstance(handler, web.Application):
+    if _is_routed(handler):
         half = await _Routed.start(handler, listener, tls)
     else:
-        half = await _Leaned.start(handler, listener, tls)
+        half = await _Leaned.start(cast("Lean", handler), listener, tls)
     server = Server(name, half, _bound(bind, listener), linger)
     _log.info("listening", server=name, address=str(server.bind), tls=tls is not None)
     return server
 
 
+def _is_routed(handler: "web.Application | Lean") -> "TypeGuard[web.Application]":
+    """Told apart without aiohttp: a process that serves lean handlers alone does without its memory."""
+    return hasattr(handler, "router")
+
+
 class _Routed:
     """An application of aiohttp."""
 
-    def __init__(self, runner: web.AppRunner) -> None:
+    def __init__(self, runner: "web.AppRunner") -> None:
         self._runner = runner
 
     @classmethod
-    async def start(cls, app: web.Application, listener: socket.socket, tls: ssl.SSLContext | None) -> "_Routed":
+    async def start(cls, app: "web.Application", listener: socket.socket, tls: ssl.SSLContext | None) -> "_Routed":
+        from aiohttp import web  # noqa: PLC0415 - see _is_routed
+
         runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS
         )
@@ -196,28 +205,42 @@ class Health:
     ready: dict[str, Check] = field(default_factory=dict)
 
 
-def health_app(health: Health, metrics: Metrics, *routes: web.RouteDef) -> web.Application:
+def health_app(health: Health, metrics: Metrics, *routes: "web.RouteDef") -> "web.Application":
     """``/healthz``, ``/readyz`` and ``/metrics``, with further ``routes`` such as debug endpoints."""
+    from aiohttp import web  # noqa: PLC0415 - see _is_routed
 
-    async def healthz(_: web.Request) -> web.Response:
-        return _verdict(health.live)
+    lean = health_answers(health, metrics)
 
-    async def readyz(_: web.Request) -> web.Response:
-        return _verdict({**health.live, **health.ready})
-
-    async def scrape(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    async def answer(request: web.Request) -> web.Response:
+        given = lean(request.method, request.path, b"")
+        assert isinstance(given, Answer)
+        return web.Response(body=given.body, status=given.status, headers={"Content-Type": given.content_type})
 
     app = web.Application()
-    app.add_routes(
-        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scrape), *routes]
-    )
+    app.add_routes([*(web.get(path, answer) for path in ("/healthz", "/readyz", "/metrics")), *routes])
     return app
 
 
-def _verdict(checks: dict[str, Check]) -> web.Response:
+def health_answers(health: Health, metrics: Metrics) -> Lean:
+    """The same three as a lean handler."""
+
+    def answer(method: str, target: str, body: bytes) -> Answer:  # noqa: ARG001 - a lean handler's signature
+        path = target.partition("?")[0]
+        if path not in ("/healthz", "/readyz", "/metrics"):
+            return Answer(b"not found\n", 404, "text/plain")
+        if method not in ("GET", "HEAD"):
+            return Answer(b"only GET is answered here\n", 405, "text/plain")
+        if path == "/metrics":
+            return Answer(metrics.render(), content_type=CONTENT_TYPE)
+        return _verdict(health.live if path == "/healthz" else {**health.live, **health.ready})
+
+    return answer
+
+
+def _verdict(checks: dict[str, Check]) -> Answer:
     """One line a check, the failing ones with the reason; 503 where one fails."""
     found = {name: check() for name, check in checks.items()}
     lines = [f"[+] {name}: ok" if why is None else f"[-] {name}: {why}" for name, why in sorted(found.items())]
     well = all(why is None for why in found.values())
-    return web.Response(text="\n".join([*lines, "ok" if well else "not ok", ""]), status=200 if well else 503)
+    text = "\n".join([*lines, "ok" if well else "not ok", ""])
+    return Answer(text.encode(), 200 if well else 503, "text/plain; charset=utf-8")

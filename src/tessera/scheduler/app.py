@@ -30,6 +30,7 @@ from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts, PodFacts
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
+from tessera.scheduler.offers import Amounts, offered_by
 from tessera.scheduler.state import RESERVATION_SECONDS, Notice, State
 from tessera.scheduler.teller import Teller
 from tessera.scheduler.waker import Waker
@@ -76,9 +77,16 @@ class _Published(msgspec.Struct, frozen=True):
     status: GPUNodeStatus
 
 
-class _Labelled(msgspec.Struct, frozen=True, gc=False):
+class _Seen(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a Node. ``offered`` is nearly always one of two objects, so 5,000 of them take no room."""
+
     name: str
     labels: dict[str, str]
+    offered: Amounts
+
+
+def _seen(node: KubeNode) -> _Seen:
+    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(node.status.allocatable))
 
 
 class Scheduler:
@@ -104,13 +112,13 @@ class Scheduler:
             rng=rng,
             project=lambda obj: _Published(obj.metadata.name, obj.status),
         )
-        self.nodes = Informer[KubeNode, _Labelled](
+        self.nodes = Informer[KubeNode, _Seen](
             client,
             NODES,
             KubeNode,
             clock=clock,
             rng=rng,
-            project=lambda obj: _Labelled(obj.metadata.name, obj.metadata.labels or {}),
+            project=_seen,
         )
         self.pods: Informer[KubePod, PodFacts] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -126,9 +134,9 @@ class Scheduler:
         elif old is not None:
             self.state.saw_gpu_node(old.name, None)
 
-    def _saw_node(self, old: _Labelled | None, new: _Labelled | None) -> None:
+    def _saw_node(self, old: _Seen | None, new: _Seen | None) -> None:
         if new is not None:
-            self.state.saw_node(new.name, new.labels)
+            self.state.saw_node(new.name, new.labels, new.offered)
         elif old is not None:
             self.state.saw_node(old.name, None)
 
@@ -148,7 +156,10 @@ class Scheduler:
         pods = self.pods
         if pods is None or not pods.synced.is_set():
             return "not ready: pods are not listed yet"
-        return f"not ready: no word of pods for {pods.age():.0f} s" if pods.age() > SILENCE_SECONDS else None
+        for what, age in (("pods", pods.age()), ("nodes", self.nodes.age())):
+            if age > SILENCE_SECONDS:
+                return f"not ready: no word of {what} for {age:.0f} s"
+        return None
 
     # loops
 

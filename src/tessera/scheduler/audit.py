@@ -12,7 +12,8 @@ from tessera.scheduler.belief import believed
 from tessera.scheduler.holdings import Phase
 from tessera.scheduler.state import State
 
-NODES_AT_ONCE: Final = 50
+NODES_AT_ONCE: Final = 10
+"""Twice a second: 1,000 nodes are gone over within a minute, for a hundredth of a busy scheduler's time."""
 
 
 class Audit:

@@ -89,9 +89,10 @@ def explained(state: State, refusals: Refusals, uid: str, now: float) -> dict[st
     if not isinstance(ask, Ask):
         return found | {"refused": ask or "the pod has no request: Tessera's webhook did not admit it"}
     names = state.fleet.node_names
-    barred = state.holdings.waiting.nodes(dict(facts.tickets).values(), uid)
+    barred = state.barred(facts)
     reasons = refusals.reasons(Nowhere(ask, barred), names, state.holdings.ledger, now)
-    change = change_of(suggest(freest(state.view(), names), ask.pod)).strip()
+    able = [name for name in names if name not in barred]
+    change = change_of(suggest(freest(state.view(), able), ask.pod)).strip()
     return found | {"reasons": dict(grouped(reasons.values())), "change": change}
 
 

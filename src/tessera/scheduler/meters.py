@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from prometheus_client import Counter
-
 from tessera.core.units import BYTES_PER_MIB, WHOLE
+from tessera.runtime.instruments import Counter
 from tessera.runtime.metrics import Metrics, Unavailable
 from tessera.scheduler.holdings import Phase
 from tessera.scheduler.state import NoticeKind, State
@@ -63,6 +62,11 @@ def expose_state(metrics: Metrics, state: State) -> None:
         lambda: sum(map(len, state.foreign.values())),
     )
     metrics.gauge("gpu_nodes", "Nodes with an inventory.", lambda: len(state.inventory))
+    metrics.gauge(
+        "gpu_nodes_without_tickets",
+        "Nodes with an inventory that take no pods because their agents offer no tickets.",
+        lambda: len(state.population.offers.without),
+    )
     metrics.matrix(
         "device_allocated_memory_bytes",
         "Memory of a device that is allocated, by requests.",

@@ -1,56 +1,74 @@
-"""Labels of nodes, and of the pods on them: what soft preferences look at.
+"""Which pods are on which node, or will be: their labels, which soft preferences look at, and their tickets.
 
 How many pods of a selector each node has is counted when it is first asked for, and kept up to date from then on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tessera.policy.soft import Labels, Selector
+from tessera.scheduler.offers import NOTHING, Amounts, Demand, Offers
 
 REMEMBERED_SELECTORS: Final = 64
 
 _NONE: Final[Labels] = {}
 LabelSet = tuple[tuple[str, str], ...]
+_Sitting = tuple[str, str, LabelSet, Demand]
+"""A pod's node, namespace, labels and tickets."""
 
 
 class Population:
-    """Nodes and pods by their labels. A :class:`tessera.policy.soft.View`."""
+    """Nodes, and the pods on them. A :class:`tessera.policy.soft.View`."""
 
     def __init__(self) -> None:
+        self.offers = Offers()
         self._nodes: dict[str, Labels] = {}
-        self._pods: dict[str, tuple[str, str, LabelSet]] = {}
+        self._pods: dict[str, _Sitting] = {}
         self._tallies: dict[Selector, dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def set_node(self, name: str, labels: Labels | None) -> None:
-        """A node's labels; ``None`` where the node is gone."""
+    def set_node(self, name: str, labels: Labels | None, offered: Amounts = NOTHING) -> bool:
+        """A node's labels (``None`` where it is gone) and tickets; whether it offers more of any than before."""
         if labels is None:
             self._nodes.pop(name, None)
-        else:
-            self._nodes[name] = labels
+            return self.offers.set(name, NOTHING)
+        self._nodes[name] = labels
+        return self.offers.set(name, offered)
 
-    def empty(self) -> None:
-        """No pods are known; nodes are."""
+    def empty(self, but: Collection[str] = ()) -> None:
+        """No pods are known ``but`` these; nodes are."""
+        kept = {uid: pod for uid in but if (pod := self._pods.get(uid)) is not None}
         self._pods.clear()
         self._tallies.clear()
+        self.offers.empty()
+        for uid, pod in kept.items():
+            self.put(uid, *pod)
 
-    def put(self, uid: str, node: str, namespace: str, labels: LabelSet) -> None:
-        """A pod is on ``node``, or will be."""
-        pod = (node, namespace, labels)
+    def put(self, uid: str, node: str, namespace: str, labels: LabelSet, demand: Demand = ()) -> None:
+        """A pod is on ``node``, or will be, and takes so many of its tickets."""
+        pod = (node, namespace, labels, demand)
         if self._pods.get(uid) == pod:
             return
         self.drop(uid)
         self._pods[uid] = pod
         self._tally(pod, 1)
+        if demand:
+            self.offers.take(node, demand)
 
-    def drop(self, uid: str) -> None:
-        """A pod is gone."""
+    def drop(self, uid: str) -> bool:
+        """A pod is gone; whether it leaves tickets of which the node had few."""
         pod = self._pods.pop(uid, None)
-        if pod is not None:
-            self._tally(pod, -1)
+        if pod is None:
+            return False
+        self._tally(pod, -1)
+        return bool(pod[3]) and self.offers.give(pod[0], pod[3])
+
+    def overdrawn(self, uid: str) -> str:
+        """Why the pod cannot have its tickets where it is, or nothing."""
+        node, _, _, demand = self._pods.get(uid, ("", "", (), ()))
+        return self.offers.overdrawn(node, demand)
 
     def labels(self, node: str) -> Labels:
         """A node's labels."""
@@ -69,7 +87,7 @@ class Population:
     def _counted(self, selector: Selector) -> dict[str, int]:
         found: dict[str, int] = {}
         verdicts: dict[tuple[str, LabelSet], bool] = {}
-        for node, namespace, labels in self._pods.values():
+        for node, namespace, labels, _ in self._pods.values():
             kind = (namespace, labels)
             verdict = verdicts.get(kind)
             if verdict is None:
@@ -78,8 +96,8 @@ class Population:
                 found[node] = found.get(node, 0) + 1
         return found
 
-    def _tally(self, pod: tuple[str, str, LabelSet], sign: int) -> None:
-        node, namespace, labels = pod
+    def _tally(self, pod: _Sitting, sign: int) -> None:
+        node, namespace, labels, _ = pod
         if not self._tallies:
             return
         own = dict(labels)

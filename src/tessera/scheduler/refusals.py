@@ -16,17 +16,22 @@ from tessera.allocator.ledger import Ledger
 from tessera.core.placement import Reason, ReasonGroup, Shortfall
 from tessera.core.request import Pod, Request
 from tessera.core.units import render_mib, render_percent
+from tessera.scheduler.offers import NO_TICKETS
 from tessera.scheduler.state import Nowhere
 
 REMEMBERED: Final = 64
 REMEMBERED_SECONDS: Final = 1.0
 MOST_REASONS: Final = 3
 
+NO_DEVICE: Final = "no GPU on this node"
 NO_AGENT: Final = "no GPU inventory: Tessera's agent has not reported from this node"
 CHANGED: Final = "taken by another pod in this moment"
 COMBINED: Final = "GPUs: each container fits alone, not all together"
 _ROOM: Final = frozenset({CHANGED, COMBINED})
 """What is said of a node that no single check rules out."""
+
+_NEVER: Final = frozenset({NO_DEVICE, NO_AGENT})
+"""What is said of a node to which it makes no difference whether it offers tickets."""
 
 
 @dataclass(slots=True)
@@ -57,9 +62,10 @@ class Refusals:
             self.passes += 1
             words.update(_explained(ask.pod, missing, ledger))
         found = {name: words[name] for name in names}
-        for name, number in verdict.barred.items():
-            if found.get(name) in _ROOM:
-                found[name] = f"ticket {number} is in use there by a container that has not started yet"
+        for name, why in verdict.barred.items():
+            said = found.get(name)
+            if said in _ROOM or (why == NO_TICKETS and said is not None and said not in _NEVER):
+                found[name] = why
         return found
 
     def _memory(self, request: Request, containers: tuple[object, ...], ledger: Ledger, now: float) -> _Memory:
@@ -107,7 +113,9 @@ def _words(shortfall: Shortfall) -> str:
 
 _SHORT: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
     Reason.MEMORY: lambda s: (
-        f"GPU memory: asked {render_mib(s.asked or 0)}, largest free {render_mib(max(0, s.best or 0))}"
+        f"GPU {s.detail}"
+        if s.detail
+        else f"GPU memory: asked {render_mib(s.asked or 0)}, largest free {render_mib(max(0, s.best or 0))}"
     ),
     Reason.COMPUTE: lambda s: (
         f"GPU compute: asked {render_percent(s.asked or 0)}, most free {render_percent(max(0, s.best or 0))}"
@@ -115,7 +123,7 @@ _SHORT: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
     Reason.COUNT: lambda s: f"GPUs: asked {s.asked}, {s.best or 0} fit",
     Reason.SLOTS: lambda s: f"GPU slots: all {s.detail} taken",
     Reason.COMPUTE_EXHAUSTED: lambda _: "GPU compute: nothing left to share",
-    Reason.NO_DEVICE: lambda _: "no GPU on this node",
+    Reason.NO_DEVICE: lambda _: NO_DEVICE,
     Reason.VENDOR: lambda _: "GPU of another vendor",
     Reason.MODE: lambda _: "GPU in another partitioning mode",
     Reason.MODEL: lambda s: f"GPU model not allowed ({s.detail})",

@@ -20,7 +20,9 @@ from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.foreign import Holder, set_aside
 from tessera.scheduler.holdings import Held, Holdings, Phase
 from tessera.scheduler.inventory import Inventory
+from tessera.scheduler.offers import NOTHING, Amounts, demand_of
 from tessera.scheduler.population import Population
+from tessera.scheduler.waiting import in_use
 from tessera.wire.kube.allocation import encode_allocation
 from tessera.wire.kube.inventory import GPUNodeStatus
 
@@ -69,10 +71,10 @@ class Everywhere:
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """No node has room; ``barred`` ones are out because a ticket (the number) waits there."""
+    """No node has room; ``barred`` ones are out for their tickets, with the reason."""
 
     ask: Ask
-    barred: Mapping[str, int]
+    barred: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class State:
         fleet = self.inventory.fleet()
         self._node_of = {d.uuid: node.name for node in fleet.nodes for d in node.devices}
         self.holdings.move(fleet)
+        self.population.offers.expect(fleet.node_row)
         for uid, held in list(self.holdings.items()):
             facts = self.pods.get(uid)
             moved = held.phase is Phase.BOUND and misplaced(held.placement, self._node_of)
@@ -164,12 +167,12 @@ class State:
 
     def restart(self) -> None:
         """Forget every pod; what may still become bound stays held. The pods that there are must be told anew."""
-        doubts = [h for h in self.holdings.open().values() if h.phase is not Phase.RESERVED]
+        doubts = {uid: h for uid, h in self.holdings.open().items() if h.phase is not Phase.RESERVED}
         fleet, self.holdings = self.fleet, Holdings(self._policy)
         self.holdings.move(fleet)
-        for held in doubts:
+        for held in doubts.values():
             self.holdings.restore(held)
-        self.population.empty()
+        self.population.empty(but=doubts)
         for known in (self.pods, self.foreign, self.strays, self.refused, self._reported):
             known.clear()
 
@@ -182,12 +185,15 @@ class State:
         for facts in pods:
             self.saw_pod(None, facts, now)
         for uid, old in held:
-            if self.holdings.get(uid) is None and uid in self.pods:
-                self.holdings.reserve(old.placement, old.tickets, old.until or now)
+            if self.holdings.get(uid) is None and not self._reserved_anew(uid, old, now):
+                self.population.drop(uid)
 
-    def saw_node(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A Node's labels changed; ``None`` where it is gone."""
-        self.population.set_node(name, labels)
+    def _reserved_anew(self, uid: str, old: Held, now: float) -> bool:
+        return uid in self.pods and not self.holdings.reserve(old.placement, old.tickets, old.until or now)
+
+    def saw_node(self, name: str, labels: Mapping[str, str] | None, offered: Amounts = NOTHING) -> None:
+        """A Node's labels or the tickets that it offers changed; ``None`` where it is gone."""
+        self.freed = self.population.set_node(name, labels, offered) or self.freed
 
     # pods
 
@@ -201,7 +207,7 @@ class State:
             self._forget(new.uid)
             return
         if new.node:
-            self.population.put(new.uid, new.node, new.namespace, new.labels)
+            self._seat(new, new.node)
         if not new.matters and new.uid not in self.pods:
             return
         self.pods[new.uid] = new
@@ -215,7 +221,7 @@ class State:
     def _forget(self, uid: str) -> None:
         """The pod is gone or has ended: it holds nothing."""
         facts = self.pods.pop(uid, None)
-        self.population.drop(uid)
+        self.freed = self.population.drop(uid) or self.freed
         self.refused.pop(uid, None)
         self.strays.pop(uid, None)
         held = self.holdings.get(uid)
@@ -343,25 +349,38 @@ class State:
             return _same_again(held, names)
         if held is not None:
             self.holdings.release(facts.uid)
+            self.population.drop(facts.uid)
         return self._choose(ask, names, now)
+
+    def barred(self, facts: PodFacts) -> Mapping[str, str]:
+        """The nodes that a pod cannot go to for its tickets, with the reason. It holds none of them yet."""
+        return {node: in_use(why) if isinstance(why, int) else why for node, why in self._out(facts).items()}
+
+    def _out(self, facts: PodFacts) -> Mapping[str, int | str]:
+        """The same for every decision, without words for a number that waits there."""
+        waits = self.holdings.waiting.nodes(dict(facts.tickets).values(), facts.uid)
+        bars = self.population.offers.bars(demand_of(facts.tickets, facts.containers))
+        return {**waits, **bars} if bars else waits
 
     def _choose(self, ask: Ask, names: Sequence[str], now: float) -> Verdict:
         facts = ask.facts
-        tickets = dict(facts.tickets)
-        barred = self.holdings.waiting.nodes(tickets.values(), facts.uid)
         bonus = bonuses(facts.wishes, names, self.population) if facts.wishes else None
-        placed = self.holdings.index.place(ask.pod, names, barred=barred, bonus=bonus)
+        placed = self.holdings.index.place(ask.pod, names, barred=self._out(facts), bonus=bonus)
         if placed is None:
-            self.population.drop(facts.uid)
             self.refused[facts.uid] = ask
-            return Nowhere(ask, barred)
-        why = self.holdings.reserve(placed.placement, tickets, now + self._reservation)
+            return Nowhere(ask, self.barred(facts))
+        why = self.holdings.reserve(placed.placement, dict(facts.tickets), now + self._reservation)
         if why:
             return Unclear(why)
         self.refused.pop(facts.uid, None)
         node = placed.placement.node
-        self.population.put(facts.uid, node, facts.namespace, facts.labels)
+        self._seat(facts, node)
         return Chosen(node)
+
+    def _seat(self, facts: PodFacts, node: str) -> None:
+        """The pod is on ``node``, or will be."""
+        demand = demand_of(facts.tickets, facts.containers)
+        self.population.put(facts.uid, node, facts.namespace, facts.labels, demand)
 
     def begin_bind(self, uid: str, key: str, node: str, now: float) -> Bindable | str:
         """Devices for this binding, and the text to write; or why not. Ends with :meth:`end_bind`."""
@@ -421,7 +440,12 @@ class State:
         return over
 
     def lost_ground(self, held: Held) -> str:
-        """Why a reservation cannot be kept any more: somebody was found on its devices, or they broke."""
+        """Why a reservation cannot be kept any more: somebody was found on its devices, or they broke; or its node
+        has no tickets for it, so that the kubelet would fail the pod.
+        """
+        why = self.population.overdrawn(held.placement.pod_uid)
+        if why:
+            return f"node {held.node}: {why}"
         fleet, usage = self.fleet, self.view().usage
         for charge in held.placement.charges:
             row = fleet.device_row.get(charge.uuid)

@@ -26,15 +26,16 @@ class Settings:
 
 
 def managed_resources() -> list[dict[str, Any]]:
-    """Tickets, which kube-scheduler counts too, and the resources that only we count.
+    """The resources of which only we keep count: tickets, and what users ask for.
 
-    A resource that no node has makes a pod unschedulable unless it is listed here, so all names are.
+    A resource that no node has makes a pod unschedulable unless it is listed here, so all names are. Tickets are
+    too, although nodes have those: a pod that kube-scheduler itself refuses for them never reaches us and is not
+    looked at when they come, because its test of whether a changed node helps (``isFit``) takes no account of
+    what is ignored and finds no node with the resources that users ask for. So it waited for five minutes.
+    Source: Kubernetes 1.37 pkg/scheduler/framework/plugins/noderesources/fit.go (isSchedulableAfterNodeChange).
     """
-    ignored = [*NATIVE, *(name for vendor in VENDORS for name in (vendor.hami.count, *vendor.hami.shares))]
-    return [
-        *({"name": name, "ignoredByScheduler": False} for name in TICKETS),
-        *({"name": name, "ignoredByScheduler": True} for name in dict.fromkeys(ignored)),
-    ]
+    asked = [*NATIVE, *(name for vendor in VENDORS for name in (vendor.hami.count, *vendor.hami.shares))]
+    return [{"name": name, "ignoredByScheduler": True} for name in dict.fromkeys([*TICKETS, *asked])]
 
 
 def configuration(settings: Settings = Settings()) -> dict[str, Any]:

@@ -29,6 +29,8 @@ AGAIN_SECONDS: Final = 300.0
 TOLD_AT_ONCE: Final = 20
 SUGGESTED_AT_ONCE: Final = 1
 REMEMBERED: Final = 256
+"""Waiting pods whose reasons are kept, and requests whose suggestions are."""
+
 CANDIDATES: Final = 200
 SUGGESTION_SECONDS: Final = 60.0
 LISTED_REASONS: Final = 4
@@ -62,21 +64,32 @@ class Teller:
     def __init__(self, state: State, recorder: Recorder, clock: Clock) -> None:
         self._state, self._recorder, self._clock = state, recorder, clock
         self._refused: dict[str, _Refused] = {}
+        self._due: dict[str, float] = {}
         self._suggested: dict[Request, tuple[float, str]] = {}
 
     def refused(self, ask: Ask, reasons: Mapping[str, str]) -> None:
         """A pod found no room. Cheap: called for every try; the first one is logged."""
         uid = ask.facts.uid
         known = self._refused.get(uid)
-        if known is None and len(self._refused) >= REMEMBERED:
+        if known is not None:
+            known.reasons = reasons
             return
         now = self._clock.monotonic()
-        if known is None:
-            self._refused[uid] = _Refused(ask, reasons, now + FIRST_SECONDS)
+        if len(self._refused) >= REMEMBERED and not self._make_room(now):
+            return  # in a burst, until the first of them are told; this one comes again
+        due = self._due.pop(uid, None)
+        self._refused[uid] = _Refused(ask, reasons, now + FIRST_SECONDS if due is None else due)
+        if due is None:
             groups = grouped(reasons.values())[:LISTED_REASONS]
             _log.info("refused", pod=ask.facts.key, uid=uid, reasons=dict(groups))
-        else:
-            known.reasons = reasons
+
+    def _make_room(self, now: float) -> bool:
+        """Forget the reasons, not the date, of the pod that was told first; whether any was told."""
+        told = next((uid for uid, waiting in self._refused.items() if waiting.due > now + FIRST_SECONDS), None)
+        if told is None:
+            return False
+        self._due[told] = self._refused.pop(told).due
+        return True
 
     def everywhere(self, facts: PodFacts, why: str) -> None:
         """A pod can be placed nowhere, for a reason of its own."""
@@ -90,6 +103,7 @@ class Teller:
     def tell(self) -> None:
         """Write what is due: called about once a second."""
         now, told, suggestions = self._clock.monotonic(), 0, SUGGESTED_AT_ONCE
+        self._due = {uid: due for uid, due in self._due.items() if uid in self._state.refused}
         for uid, waiting in list(self._refused.items()):
             if uid not in self._state.refused:
                 del self._refused[uid]
@@ -106,14 +120,20 @@ class Teller:
             self._record(facts, "NotAdmitted", f"asks for devices of Tessera but {UNADMITTED}")
 
     def _suggestion(self, waiting: _Refused, now: float, *, fresh: bool) -> tuple[bool, str] | None:
-        """The words of a suggestion, and whether they had to be found now; ``None``: not in this second."""
-        request = waiting.ask.request
+        """The words of a suggestion, and whether they had to be found now; ``None``: not in this second.
+
+        Nodes that are out for tickets are no question of size: where there are only such, nothing is suggested.
+        """
+        request, barred = waiting.ask.request, self._state.barred(waiting.ask.facts)
+        names = [name for name in waiting.reasons if name not in barred]
+        if not names:
+            return False, ""
         known = self._suggested.get(request)
         if known is not None and now - known[0] < SUGGESTION_SECONDS:
             return False, known[1]
         if not fresh:
             return None
-        snapshot = freest(self._state.view(), tuple(waiting.reasons))
+        snapshot = freest(self._state.view(), names)
         words = change_of(suggest(snapshot, waiting.ask.pod))
         self._suggested.pop(request, None)
         if len(self._suggested) >= REMEMBERED:

@@ -7,6 +7,11 @@ not tell whose devices it is to hand out.
 from collections.abc import Iterable, Mapping
 
 
+def in_use(number: int) -> str:
+    """Why a pod with a number that waits on a node cannot go there."""
+    return f"ticket {number} is in use there by a container that has not started yet"
+
+
 class Waiting:
     """Tickets by number and node."""
 

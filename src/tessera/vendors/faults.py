@@ -8,7 +8,7 @@ class FaultClass(StrEnum):
     """What follows from a fault."""
 
     APPLICATION = "application"
-    """A program's own doing, or over with that program: the device stays in use."""
+    """A program's own doing, over with that program, or nothing to act on: the device stays in use."""
     TRANSIENT = "transient"
     """The device takes no new shares until it has been quiet for a while."""
     FATAL = "fatal"

@@ -33,7 +33,10 @@ def flags(**given: object) -> list[str]:
 
 
 def etcd(plane: "ControlPlane") -> list[str]:
-    """Etcd without fsync: a test's machine may lose its data when it loses power."""
+    """Etcd without fsync: a test's machine may lose its data when it loses power.
+
+    A member that is alone elects itself after one to two election timeouts, of a second unless told otherwise.
+    """
     client, peer = f"http://{LOOPBACK}:{plane.etcd_port}", f"http://{LOOPBACK}:{plane.peer_port}"
     return [
         str(binaries.program("etcd")),
@@ -46,6 +49,8 @@ def etcd(plane: "ControlPlane") -> list[str]:
             listen_peer_urls=peer,
             initial_advertise_peer_urls=peer,
             initial_cluster=f"default={peer}",
+            heartbeat_interval=10,
+            election_timeout=100,
             logger="zap",
             log_level="warn",
         ),

@@ -274,7 +274,9 @@ class RealNode:
             "makeIPTablesUtilChains": False,
             "rotateCertificates": False,
             "nodeStatusUpdateFrequency": "1s",
-            "syncFrequency": "10s",
+            # A container that was refused or has died is tried again within seconds, not within tens of them.
+            "syncFrequency": "2s",
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
             "shutdownGracePeriod": "0s",
         }
 

@@ -195,6 +195,22 @@ async def delete_nodes(plane: ControlPlane, names: Iterable[str]) -> None:
         await session.each(names, delete)
 
 
+def publish_devices(plane: ControlPlane, node: SimulatedNode) -> None:
+    """What an agent that starts says of a node that is there already."""
+
+    async def publish() -> None:
+        async with open_session(plane) as session:
+            await _publish(session, node)
+
+    asyncio.run(publish())
+
+
+def offer_tickets(plane: ControlPlane, name: str, amounts: Mapping[str, str] = TICKETS) -> None:
+    """What a kubelet says of its node when ticket plugins come, go or change."""
+    status = {"status": {"capacity": dict(amounts), "allocatable": dict(amounts)}}
+    plane.api.merge(f"/api/v1/nodes/{name}/status", status)
+
+
 def add_nodes(plane: ControlPlane, nodes: Iterable[SimulatedNode]) -> None:
     """:func:`create_nodes` for a test without a loop."""
     asyncio.run(create_nodes(plane, nodes))

@@ -30,12 +30,12 @@ def pod_cgroups() -> tuple[Path, ...]:
 
 
 def pod_processes() -> set[int]:
-    """Every process in a pod's cgroup."""
+    """Every process in a pod's cgroup, also while cgroups come and go."""
     found: set[int] = set()
     for root in pod_cgroups():
-        for file in root.rglob("cgroup.procs"):
+        for folder, _, _ in os.walk(root):  # passes over what has gone
             with suppress(OSError):
-                found.update(int(word) for word in file.read_text().split())
+                found.update(int(word) for word in Path(folder, "cgroup.procs").read_text().split())
     return found
 
 
@@ -71,11 +71,9 @@ def sweep_containers(folder: Path) -> None:
 
     wait_until(killed, "the containers end", 60)
     for root in pod_cgroups():
-        for path in sorted((p for p in root.rglob("*") if p.is_dir()), key=lambda p: -len(p.parts)):
+        for group, _, _ in os.walk(root, topdown=False):
             with suppress(OSError):
-                path.rmdir()
-        with suppress(OSError):
-            root.rmdir()
+                Path(group).rmdir()
     _remove_networks()
 
 

@@ -11,8 +11,10 @@ import aiohttp
 import pytest
 
 from runtime.kube.scripted import Script, hangs, resets, says, streams
+from tessera.runtime.kube import poster as poster_module
 from tessera.runtime.kube.client import LONGEST_WAIT_SECONDS, TRIES, ApiClient
 from tessera.runtime.kube.config import ClusterConfig, ExecPlugin
+from tessera.runtime.kube.exchange import Limits
 from tessera.runtime.kube.port import (
     GPU_NODES,
     PODS,
@@ -21,11 +23,13 @@ from tessera.runtime.kube.port import (
     EventType,
     PatchType,
     Select,
+    UnreachableError,
     WatchEvent,
 )
+from tessera.runtime.kube.slim import SlimClient
 from tessera.wire.kube.objects import KubePod
 
-QUICK = aiohttp.ClientTimeout(total=5, sock_connect=5, sock_read=0.2)
+Client = ApiClient | SlimClient
 POD = {"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"}}
 FIXED = {"token": "t"}
 BUSY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "later"}
@@ -47,10 +51,30 @@ class Waits:
         self.waited.append(seconds)
 
 
+def aiohttp_client(config: ClusterConfig, clock: Waits) -> Client:
+    quick = aiohttp.ClientTimeout(total=5, sock_connect=5, sock_read=0.2)
+    return ApiClient(config, rng=random.Random(1), clock=clock, timeout=quick)
+
+
+def slim_client(config: ClusterConfig, clock: Waits) -> Client:
+    return SlimClient(config, rng=random.Random(1), clock=clock, limits=Limits(total=5, connect=5, silence=0.2))
+
+
+class Making:
+    """Which of the two clients the laws are run on."""
+
+    client: Callable[[ClusterConfig, Waits], Client]
+
+
+@pytest.fixture(autouse=True, params=[aiohttp_client, slim_client], ids=["aiohttp", "slim"])
+def _made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Making, "client", staticmethod(request.param), raising=False)
+
+
 class Talk:
     """A client, the script that it talks to, and how long it waited."""
 
-    def __init__(self, script: Script, client: ApiClient, clock: Waits) -> None:
+    def __init__(self, script: Script, client: Client, clock: Waits) -> None:
         self.script, self.client, self.clock = script, client, clock
 
 
@@ -59,7 +83,7 @@ def talk(law: Callable[[Talk], Awaitable[None]], *answers: Any, **fields: Any) -
         script, clock = Script(*answers), Waits()
         async with asyncio.timeout(20), script.serve() as address:
             config = ClusterConfig("test", address, **fields)
-            client = ApiClient(config, rng=random.Random(1), clock=clock, timeout=QUICK)
+            client = Making.client(config, clock)
             try:
                 await law(Talk(script, client, clock))
             finally:
@@ -76,7 +100,7 @@ def one_call(*answers: Any, **fields: Any) -> Talk:
     return talk(law, *answers, **fields)
 
 
-async def watched(client: ApiClient, as_: type = KubePod) -> list[WatchEvent[Any]]:
+async def watched(client: Client, as_: type = KubePod) -> list[WatchEvent[Any]]:
     return [event async for event in client.watch(PODS, as_, Select("n"), resource_version="5")]
 
 
@@ -259,7 +283,7 @@ def test_a_server_that_says_nothing_is_given_up():
 
 def test_a_server_that_is_not_there_is_a_lost_connection():
     async def law() -> None:
-        client = ApiClient(ClusterConfig("test", "http://127.0.0.1:1"), clock=Waits())
+        client = Making.client(ClusterConfig("test", "http://127.0.0.1:1"), Waits())
         with pytest.raises(ConnectionLostError):
             await client.get(PODS, "a", dict, namespace="n")
         await client.close()
@@ -473,10 +497,33 @@ def test_parallel_raw_posts_do_not_mix_up_their_answers():
 
     async def law() -> None:
         async with asyncio.timeout(20), script.serve() as address:
-            client = ApiClient(ClusterConfig("test", address), clock=Waits())
+            client = Making.client(ClusterConfig("test", address), Waits())
             answers = await asyncio.gather(*(client.post_raw(f"/{n}", b"%d" % n) for n in range(20)))
             assert [body for _, body in answers] == [b"%d" % n for n in range(20)]
             await client.close()
 
     script = Script(say_back)
     asyncio.run(law())
+    assert script.connections == poster_module.CONNECTIONS, "what came while all were taken waited its turn"
+
+
+def test_a_raw_post_that_never_had_a_connection_was_not_sent(monkeypatch):
+    monkeypatch.setattr(poster_module, "TURN_SECONDS", 0.01)
+
+    async def law() -> None:
+        async with asyncio.timeout(20), script.serve() as address:
+            client = Making.client(ClusterConfig("test", address), Waits())
+            paths = [f"/{n}" for n in range(poster_module.CONNECTIONS)]
+            stuck = [asyncio.ensure_future(client.post_raw(path, b"{}")) for path in paths]
+            while len(script.asked) < len(stuck):
+                await asyncio.sleep(0.001)
+            with pytest.raises(UnreachableError, match="8 requests are unanswered"):
+                await client.post_raw("/late", b"{}")
+            for one in stuck:
+                one.cancel()
+            await asyncio.wait(stuck)
+            await client.close()
+
+    script = Script(hangs)
+    asyncio.run(law())
+    assert "/late" not in {asked.path for asked in script.asked}

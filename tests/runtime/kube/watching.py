@@ -109,8 +109,8 @@ class World:
         return {pod.metadata.key: pod for pod in listed.items}
 
     async def until(self, true: Callable[[], bool], step: float = 0.05) -> None:
-        """Lets virtual time pass in small steps until something holds; fails after five real seconds."""
-        async with asyncio.timeout(5):
+        """Lets virtual time pass in small steps until something holds; fails after a real minute."""
+        async with asyncio.timeout(60):
             while not true():
                 await self.clock.advance(step)
                 await asyncio.sleep(0.001 if self.front else 0)

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from tessera.core.ticket import ticket_of
 from tessera.wire.dialects import read_pod
 from tessera.wire.fields import Findings
-from tessera.wire.kube.admission import decode_review
-from tessera.wire.kube.podview import forgeable
+from tessera.wire.kube.admission import decode_new_pod, decode_review, render_warnings
+from tessera.wire.kube.form import Reader
+from tessera.wire.kube.jsonpatch import encode_patch
+from tessera.wire.kube.mutation import Tickets, mutate
+from tessera.wire.kube.podview import bears_records, decode_pod, forgeable
 from tessera.wire.kube.request import decode_request
+from tessera.wire.kube.verdict import Options
 from tessera.wire.podspec import read_spec
 from wire.kube.reviews import admission, admitted, ask, review_of, tickets_of
-from wire.objects import container, pod, served
+from wire.objects import container, pod, served, workload
 
 SOUND = st.sampled_from(["1", "2", "50", "100"])
 QUANTITIES = SOUND | SOUND | st.sampled_from(["0", "4k", "512Mi", "8Gi", "1500m", "-1", "many", ""])
@@ -137,6 +141,52 @@ def test_what_is_remembered_is_what_would_be_read(many):
         ]
 
 
+@given(pods(), st.integers(0, 511))
+def test_a_form_filled_in_is_the_patch_worked_out(given, start):
+    view = decode_pod(json.dumps(given).encode())
+    verdict, form = Reader(Options()).read(view, None)
+    assert (form is None) == bool(verdict.errors or bears_records(view))
+    assume(form is not None)
+    operations, findings = mutate(view, verdict, Tickets(start), Options())
+    assert form.fill(Tickets(start)) == encode_patch(operations)
+    assert form.warnings == render_warnings((*verdict.warnings, *findings.found))
+
+
+@pytest.mark.parametrize(("containers", "kept"), [(2, True), (80, False)])
+def test_a_form_is_kept_unless_it_is_so_long_that_many_would_fill_the_memory(containers, kept):
+    names = [f"c{n}" for n in range(containers)]
+    given = served(pod(*(container(name, limits={"tessera.dev/memory": "1Gi"}) for name in names)))
+    view, reader = decode_pod(json.dumps(given).encode()), Reader(Options())
+    (_, first), (_, second) = reader.read(view, None), reader.read(view, None)
+    assert first.fill(Tickets(3)) == second.fill(Tickets(3))
+    assert (first is second) == kept
+    assert (first.size <= 16 * 1024) == kept
+    assert first.size < len(first.fill(Tickets(0))) < first.size + 5 * containers
+
+
+@given(pods())
+def test_a_pod_brings_records_exactly_where_something_of_it_is_ours_to_write(given):
+    annotations = given["metadata"].get("annotations") or {}
+    sides = [
+        names
+        for c in (*given["spec"].get("initContainers", ()), *given["spec"]["containers"])
+        for names in (c.get("resources") or {}).values()
+    ]
+    forged = {"tessera.dev/request", "tessera.dev/allocation"} & annotations.keys()
+    tickets = [name for names in sides for name in names if name.startswith("tessera.dev/ticket")]
+    assert bears_records(decode_pod(json.dumps(given).encode())) == bool(forged or tickets)
+
+
+@given(pods())
+def test_a_new_pod_read_in_one_pass_is_the_pod_read_in_two(given):
+    body = review_of(given, name="p", subResource="")
+    asked, view = decode_new_pod(body)
+    review = decode_review(body)
+    assert view == decode_pod(review.object)
+    for field in ("uid", "kind", "operation", "namespace", "name", "sub_resource"):
+        assert getattr(asked, field) == getattr(review, field)
+
+
 # bad input
 
 JSON = st.recursive(
@@ -157,7 +207,40 @@ def test_row_79_whatever_stands_in_an_object_is_answered(inner, kind, operation)
     body = json.loads(review_of(obj, operation))
     body["request"]["object"] = body["request"]["oldObject"] = inner
     answer = admission().review(json.dumps(body).encode())
+    assert_one_pass_agrees(json.dumps(body).encode())
     assert json.loads(answer.body)["response"]["uid"] == body["request"]["uid"]
+
+
+def assert_one_pass_agrees(body):
+    """What one pass makes of a body is what two passes make of it; it may leave it to them."""
+    found = decode_new_pod(body)
+    review = decode_review(body)
+    if found is not None:
+        assert (review.kind.kind, review.operation, review.sub_resource) == ("Pod", "CREATE", "")
+        assert found[1] == decode_pod(review.object)
+
+
+@pytest.mark.parametrize(
+    ("obj", "more"),
+    [
+        (pod(container()), {"operation": "UPDATE"}),
+        (pod(container()), {"subResource": "ephemeralcontainers"}),
+        (workload("Deployment"), {}),
+        (pod(container()) | {"spec": {"containers": "none"}}, {}),
+    ],
+    ids=["update", "subresource", "workload", "wrong"],
+)
+def test_one_pass_is_for_sound_new_pods_alone(obj, more):
+    assert decode_new_pod(review_of(obj, **more)) is None
+
+
+def test_one_pass_leaves_a_missing_pod_and_another_version_to_two():
+    body = review_of(pod(container()))
+    assert decode_new_pod(body) is not None
+    assert decode_new_pod(body.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v2")) is None
+    asked = json.loads(body)
+    asked["request"]["object"] = None
+    assert decode_new_pod(json.dumps(asked).encode()) is None
 
 
 @given(st.binary(max_size=200))

@@ -53,6 +53,17 @@ def test_hamis_pod_keeps_its_resources_and_gets_request_label_scheduler_and_tick
     }
 
 
+def test_text_of_a_user_that_looks_like_a_blank_for_a_ticket_stays_as_it_is():
+    given = served(pod(container(limits=HAMI), annotations={"nvidia.com/use-gputype": "A#1,B@2"}))
+    by = admission(start=37)
+    ask(given, by)
+    found = ask(given, by)  # the second of its content, so from what is remembered
+    (request,) = (op["value"] for op in found.patch if op["path"] == REQUEST)
+    models = json.loads(request)["constraints"]["modelsAllowed"]
+    assert [model["pattern"] for model in models] == ["A#1", "B@2"]
+    assert found.patch[-2:] == ticket("1", "7")  # number 38: the seventh of the second resource
+
+
 def test_our_own_dialect_on_an_init_container_and_a_container_without_metadata_maps():
     own = {"tessera.dev/memory": "8Gi", "tessera.dev/compute": "25"}
     given = served(pod(container("app"), init=[container("prepare", limits=own)]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+import msgspec
 
 from tessera.core.errors import InputErrors, Problem
 
@@ -178,14 +178,24 @@ class _Merged:
 def _document(path: Path) -> Mapping[str, Any]:
     text = _file(path, str(path), "")
     try:
-        document = yaml.load(text, Loader=yaml.CSafeLoader)
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        document = _yaml(path, text)
+    if not isinstance(document, Mapping):
+        raise _wrong(str(path), "", "", "is not a kubeconfig", "write it again with kubectl config")
+    return document
+
+
+def _yaml(path: Path, text: bytes) -> Any:
+    """A document that is not JSON. A process with a pod's account, or with JSON, never loads the reader: 1 MB."""
+    import yaml  # noqa: PLC0415 - see above
+
+    try:
+        return yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark else ""
         raise _wrong(str(path), "", where, "is not YAML", "write it again with kubectl config") from None
-    if not isinstance(document, Mapping):
-        raise _wrong(str(path), "", "", "is not a kubeconfig", "write it again with kubectl config")
-    return document
 
 
 def _items(file: Path, document: Mapping[str, Any], section: str) -> Iterator[Mapping[str, Any]]:

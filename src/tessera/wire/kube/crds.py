@@ -49,7 +49,7 @@ _NOTES: Final[Notes] = {
             "x-kubernetes-list-map-keys": ["uuid"],
         },
         "isolation": {"description": "The strongest isolation of memory that the node has.", "enum": list(TIERS)},
-        "gate": {"description": "Whether the gate checks every container before it starts."},
+        "gate": {"description": "Whether the gate checks containers before they start; unless said, it does not."},
         "driver": {"description": "Version of the driver.", "maxLength": 253},
         "agent": {"description": "Version of the agent.", "maxLength": 253},
         "message": {"description": "What people should know about this node.", "maxLength": MAX_TEXT},

@@ -34,7 +34,8 @@ class GPUNodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
 
     devices: tuple[DeviceFacts, ...] = ()
     isolation: str = "hook"
-    gate: bool = True
+    gate: bool = False
+    """Whether the gate checks every container before it starts; who says nothing of it has none."""
     driver: str = ""
     agent: str = ""
     message: str = ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tessera.core.ticket import QUANTITIES, TICKETS, Ticket, ticket_of
+from tessera.core.ticket import PREFIX, QUANTITIES, TICKETS, Ticket, ticket_of
 from tessera.wire.fields import Findings
 from tessera.wire.kube.jsonpatch import Operation, add, pointer, remove
 from tessera.wire.kube.names import DECISIONS, MANAGED, REQUEST
@@ -17,7 +17,6 @@ from tessera.wire.kube.podview import (
     ContainerView,
     MetaView,
     PodView,
-    Quantities,
     ResourcesView,
     SpecView,
     forgeable,
@@ -31,6 +30,10 @@ NextTicket = Callable[[], Ticket]
 _LABEL: Final = MANAGED[0]
 _SIDES: Final = ("limits", "requests")
 _NOT_BELIEVED: Final = "is written by Tessera only and was taken away"
+
+BLANK_KEY: Final = "#"
+BLANK_QUANTITY: Final = "@"
+_BLANK: Final = {PREFIX + BLANK_KEY: BLANK_QUANTITY}
 
 
 class Tickets:
@@ -67,15 +70,46 @@ def mutate(
     draft = _Draft()
     meta, spec = pod.metadata or MetaView(), pod.spec or SpecView()
     admitted = REQUEST in (meta.annotations or {}) and (meta.labels or {}).get(_LABEL) == MANAGED[1]
-    _write_annotations(meta, verdict, draft)
-    _write_label(meta, verdict, draft)
-    if verdict.request is not None and (spec.scheduler_name or "") != options.scheduler_name:
-        draft.operations.append(add("/spec/schedulerName", options.scheduler_name))
+    _write_records(meta, spec, verdict, options, draft)
     _write_tickets(spec, verdict, next_ticket, draft, admitted=admitted)
     return tuple(draft.operations), draft.findings
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What :func:`mutate` does to every pod of one content, but for the tickets.
+
+    ``blanks`` is what gives one container its ticket, one element a holder, after the ``operations``; it has
+    :data:`BLANK_KEY` and :data:`BLANK_QUANTITY` where key and quantity of the ticket go, and nowhere else.
+    """
+
+    operations: tuple[Operation, ...]
+    findings: Findings
+    blanks: tuple[tuple[Operation, ...], ...]
+
+
+def outline(content: PodView, verdict: Verdict, options: Options) -> Outline:
+    """What to change on a pod of this content that brings nothing which only Tessera writes."""
+    draft = _Draft()
+    spec = content.spec or SpecView()
+    _write_records(content.metadata or MetaView(), spec, verdict, options, draft)
+    blanks = []
+    for key, place, container in spec.located():
+        if verdict.request is not None and container.name in verdict.holders:
+            blank = _Draft()
+            _add_ticket(container.resources, ("spec", key, place, "resources"), _BLANK, blank)
+            blanks.append(tuple(blank.operations))
+    return Outline(tuple(draft.operations), draft.findings, tuple(blanks))
+
+
 # metadata
+
+
+def _write_records(meta: MetaView, spec: SpecView, verdict: Verdict, options: Options, draft: _Draft) -> None:
+    _write_annotations(meta, verdict, draft)
+    _write_label(meta, verdict, draft)
+    if verdict.request is not None and (spec.scheduler_name or "") != options.scheduler_name:
+        draft.operations.append(add("/spec/schedulerName", options.scheduler_name))
 
 
 def _write_annotations(meta: MetaView, verdict: Verdict, draft: _Draft) -> None:
@@ -127,9 +161,9 @@ def _write_tickets(
         at = ("spec", key, place, "resources")
         _strip(container, at, draft, told=not admitted or verdict.request is None)
         if holds:
-            ticket = _fresh(next_ticket, taken)
+            ticket = fresh_ticket(next_ticket, taken)
             taken.add(ticket.number)
-            _add_ticket(container.resources, at, ticket, draft)
+            _add_ticket(container.resources, at, {ticket.resource: str(ticket.quantity)}, draft)
 
 
 def _kept(spec: SpecView, verdict: Verdict) -> dict[str, int]:
@@ -157,8 +191,8 @@ def _number_on(container: ContainerView) -> int | None:
     return None if ticket is None else ticket.number
 
 
-def _fresh(next_ticket: NextTicket, taken: set[int]) -> Ticket:
-    """The next ticket that no other container of the pod has."""
+def fresh_ticket(next_ticket: NextTicket, taken: set[int]) -> Ticket:
+    """The next ticket that is not ``taken`` by another container of the pod."""
     for _ in range(TICKETS):
         ticket = next_ticket()
         if ticket.number not in taken:
@@ -180,8 +214,9 @@ def _written(resources: ResourcesView | None) -> Iterator[tuple[str, str]]:
         yield from ((side, name) for name in tickets_in(getattr(resources, side)))
 
 
-def _add_ticket(resources: ResourcesView | None, at: tuple[str | int, ...], ticket: Ticket, draft: _Draft) -> None:
-    asked: Quantities = {ticket.resource: str(ticket.quantity)}
+def _add_ticket(
+    resources: ResourcesView | None, at: tuple[str | int, ...], asked: Mapping[str, str], draft: _Draft
+) -> None:
     if resources is None:
         draft.operations.append(add(pointer(*at), dict.fromkeys(_SIDES, asked)))
         return

@@ -121,11 +121,18 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
 
 
+class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+    """What a node has to give, by resource."""
+
+    allocatable: dict[str, str] | None = None
+
+
 class KubeNode(msgspec.Struct, frozen=True, gc=False):
     """A node."""
 
     metadata: Meta
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):

@@ -1,6 +1,6 @@
 """A pod as admission looks at it: names, keys, resources, and what weakens isolation. All else is skipped."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +27,7 @@ class ResourcesView(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: Quantities | None = None
 
 
-class EnvView(msgspec.Struct, frozen=True, omit_defaults=True):
+class EnvView(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One environment variable that has its value in the pod."""
 
     name: str = ""
@@ -155,7 +155,8 @@ def forgeable(key: str) -> bool:
 def content_of(pod: PodView) -> PodView:
     """``pod`` without its names, without what only Tessera writes, and without keys that no dialect reads.
 
-    Pods of one template have equal content, whatever the API server gave each of them.
+    Pods of one template have equal content, whatever the API server gave each of them. A map that is not there
+    stays away, and each container keeps its place.
     """
     meta, spec = pod.metadata or MetaView(), pod.spec or SpecView()
     return PodView(
@@ -168,35 +169,58 @@ def content_of(pod: PodView) -> PodView:
             host_ipc=spec.host_ipc,
             host_pid=spec.host_pid,
             share_process_namespace=spec.share_process_namespace,
-            volumes=tuple(volume for volume in spec.volumes or () if volume.host_path is not None),
+            volumes=tuple([volume for volume in spec.volumes or () if volume.host_path is not None]),
         ),
     )
 
 
-def _keys_read(pairs: dict[str, str] | None) -> dict[str, str]:
-    return {
-        key: value
-        for key, value in (pairs or {}).items()
-        if key.partition("/")[0] in _DOMAINS and not forgeable(key)
-    }
-
-
-def _contents(containers: Iterable[ContainerView] | None) -> tuple[ContainerView, ...]:
-    return tuple(
-        ContainerView(
-            container.name,
-            _without_tickets(container.resources),
-            container.restart_policy,
-            tuple(entry for entry in container.env or () if entry.name in _WATCHED_ENV),
-            container.security_context,
-        )
-        for container in containers or ()
+def bears_records(pod: PodView) -> bool:
+    """Whether ``pod`` brings an annotation or a resource that only Tessera writes: its content does not tell."""
+    annotations = pod.metadata.annotations if pod.metadata else None
+    if annotations and any(map(forgeable, annotations)):
+        return True
+    spec = pod.spec or SpecView()
+    return any(
+        _has_tickets(one.resources) for several in (spec.containers, spec.init_containers) for one in several or ()
     )
 
 
-def _without_tickets(resources: ResourcesView | None) -> ResourcesView | None:
-    if resources is None or not (any(tickets_in(resources.limits)) or any(tickets_in(resources.requests))):
-        return resources
+def _keys_read(pairs: dict[str, str] | None) -> dict[str, str] | None:
+    if pairs is None:
+        return None
+    return {
+        key: value
+        for key, value in pairs.items()
+        if key.partition("/")[0] in _DOMAINS and not key.startswith(_FORGEABLE)
+    }
+
+
+def _contents(containers: tuple[ContainerView, ...] | None) -> tuple[ContainerView, ...] | None:
+    return None if containers is None else tuple([_content(container) for container in containers])
+
+
+def _content(container: ContainerView) -> ContainerView:
+    resources = container.resources
+    return ContainerView(
+        container.name,
+        _without_tickets(resources) if resources is not None and _has_tickets(resources) else resources,
+        container.restart_policy,
+        tuple([entry for entry in container.env if entry.name in _WATCHED_ENV]) if container.env else None,
+        container.security_context,
+    )
+
+
+def _has_tickets(resources: ResourcesView | None) -> bool:
+    if resources is None:
+        return False
+    for side in (resources.limits, resources.requests):
+        for name in side or ():
+            if name.startswith(_TICKET):
+                return True
+    return False
+
+
+def _without_tickets(resources: ResourcesView) -> ResourcesView:
     return ResourcesView(_others_in(resources.limits), _others_in(resources.requests))
 
 

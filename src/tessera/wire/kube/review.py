@@ -5,27 +5,32 @@ and gets the same.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from tessera.core.errors import Problem
 from tessera.core.request import Dialect
 from tessera.wire.fields import Findings
 from tessera.wire.kube.admission import (
+    Asked,
     Operation,
     Review,
+    decode_new_pod,
     decode_review,
     encode_allowed,
     encode_denied,
     render_denial,
     render_warnings,
 )
+from tessera.wire.kube.form import Form, Reader
 from tessera.wire.kube.jsonpatch import encode_patch
 from tessera.wire.kube.mutation import NextTicket, mutate
 from tessera.wire.kube.names import DECISIONS, MANAGED
 from tessera.wire.kube.podview import MetaView, PodView, decode_pod, decode_template, forgeable, tickets_in
-from tessera.wire.kube.verdict import Options, Profile, Reader, Verdict, profile_name
+from tessera.wire.kube.verdict import Options, Profile, Verdict, profile_name
 from tessera.wire.workloads import KINDS
 
 Profiles = Callable[[str, str], Profile | None]
@@ -43,8 +48,7 @@ class Outcome(StrEnum):
     MALFORMED = "malformed"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The body to send, and what it says; ``about`` is ``Kind/namespace/name`` for a log."""
 
     body: bytes
@@ -68,31 +72,39 @@ class Admission:
 
     def review(self, body: bytes) -> Answer:
         """The answer to a request's body. Raises ``ValueError`` where that is no AdmissionReview."""
-        asked = decode_review(body)
+        found = decode_new_pod(body) or decode_review(body)
         try:
-            if asked.kind.kind in KINDS and asked.kind.kind != "Pod":
-                return self._tell(asked)
-            if asked.kind.kind != "Pod" or asked.sub_resource:
-                return Answer(encode_allowed(asked.uid, None, ()), Outcome.UNCHANGED, about=_about(asked, None))
+            return self._look(found) if isinstance(found, Review) else self._admit(*found)
+        except ValueError as error:
+            asked, message = found if isinstance(found, Review) else found[0], f"the object {error}"
+            return Answer(encode_denied(asked.uid, message), Outcome.MALFORMED, None, _about(asked, None), message)
+
+    def _look(self, asked: Review) -> Answer:
+        """The answer about anything but a sound new pod. Raises ``ValueError`` for what cannot be read."""
+        if asked.kind.kind in KINDS and asked.kind.kind != "Pod":
+            return self._tell(asked)
+        if asked.kind.kind == "Pod" and not asked.sub_resource:
             if asked.operation is Operation.CREATE:
                 return self._admit(asked, decode_pod(asked.object))
             if asked.operation is Operation.UPDATE:
                 return _guard(asked, decode_pod(asked.old_object), decode_pod(asked.object))
-        except ValueError as error:
-            message = f"the object {error}"
-            return Answer(encode_denied(asked.uid, message), Outcome.MALFORMED, None, _about(asked, None), message)
         return Answer(encode_allowed(asked.uid, None, ()), Outcome.UNCHANGED, about=_about(asked, None))
 
-    def _admit(self, asked: Review, pod: PodView) -> Answer:
-        verdict = self._verdict(asked, pod)
+    def _admit(self, asked: Asked, pod: PodView) -> Answer:
+        verdict, form = self._read(asked, pod)
         about = _about(asked, pod)
         if verdict.errors:
             return _denied(asked, verdict.errors, verdict, about)
-        operations, findings = mutate(pod, verdict, self._next_ticket, self._options)
-        patch = encode_patch(operations)
-        warnings = render_warnings((*verdict.warnings, *findings.found))
+        patch, warnings = self._patch(pod, verdict, form)
         outcome = Outcome.UNCHANGED if patch is None else Outcome.PATCHED
         return Answer(encode_allowed(asked.uid, patch, warnings), outcome, verdict.dialect, about)
+
+    def _patch(self, pod: PodView, verdict: Verdict, form: Form | None) -> tuple[bytes | None, tuple[str, ...]]:
+        """The patch, and what to warn of; a form says the same as working it out."""
+        if form is not None:
+            return form.fill(self._next_ticket), form.warnings
+        operations, findings = mutate(pod, verdict, self._next_ticket, self._options)
+        return encode_patch(operations), render_warnings((*verdict.warnings, *findings.found))
 
     def _tell(self, asked: Review) -> Answer:
         """Warnings for everything that would be refused or odd on the pods of a template. Never refuses."""
@@ -100,13 +112,13 @@ class Admission:
             template = decode_template(asked.object)
         except ValueError:  # not ours to judge: its pods are looked at one by one
             return Answer(encode_allowed(asked.uid, None, ()), Outcome.TOLD, about=_about(asked, None))
-        verdict = self._verdict(asked, template)
+        verdict, _ = self._read(asked, template)
         problems = (*verdict.errors, *verdict.warnings, *_forged(template).found)
         told = (replace(problem, object="its pods") for problem in problems)
         body = encode_allowed(asked.uid, None, render_warnings(told))
         return Answer(body, Outcome.TOLD, verdict.dialect, _about(asked, None))
 
-    def _verdict(self, asked: Review, pod: PodView) -> Verdict:
+    def _read(self, asked: Asked, pod: PodView) -> tuple[Verdict, Form | None]:
         name = profile_name(pod)
         return self._reader.read(pod, None if name is None else self._profiles(asked.namespace, name))
 
@@ -126,7 +138,7 @@ def _guard(asked: Review, before: PodView, after: PodView) -> Answer:
     return Answer(encode_allowed(asked.uid, None, ()), Outcome.UNCHANGED, about=about)
 
 
-def _denied(asked: Review, problems: Sequence[Problem], verdict: Verdict, about: str) -> Answer:
+def _denied(asked: Asked, problems: Sequence[Problem], verdict: Verdict, about: str) -> Answer:
     message = render_denial(problems)
     body = encode_denied(asked.uid, message, render_warnings(verdict.warnings))
     return Answer(body, Outcome.DENIED, verdict.dialect, about, message)
@@ -148,7 +160,7 @@ def _forged(template: PodView) -> Findings:
     return findings
 
 
-def _about(asked: Review, pod: PodView | None) -> str:
+def _about(asked: Asked, pod: PodView | None) -> str:
     """``Kind/namespace/name``; a pod that has no name yet is known by what its name will begin with."""
     meta = pod.metadata if pod else None
     made = f"{meta.generate_name}*" if meta and meta.generate_name else ""

@@ -1,6 +1,7 @@
 """What a pod's content comes to: the request that stands in it, who holds it, and everything wrong with it.
 
-A verdict depends on the content alone, so that the hundreds of pods of one template are read once.
+A verdict depends on the content alone, so that the hundreds of pods of one template are read once
+(:mod:`tessera.wire.kube.form`).
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from tessera.wire.dialects.text import TENSOR_FUSION_PREFIX, ContainerText, Pair
 from tessera.wire.fields import Findings
 from tessera.wire.kube.hazards import find_hazards
 from tessera.wire.kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
-from tessera.wire.kube.podview import PodView, SpecView, content_of
+from tessera.wire.kube.podview import PodView, SpecView
 from tessera.wire.kube.request import encode_request
 from tessera.wire.podspec import read_spec
 
@@ -35,9 +36,6 @@ _MEMORY: Final = {native.MEMORY, native.MEMORY_PERCENT} | {
     name for vendor in VENDORS for name in (vendor.hami.memory, vendor.hami.memory_percent)
 }
 _WHOLE_BY_CHOICE: Final = VRAM | {"dedicated-gpu", "isolation"}
-_MOST_REMEMBERED: Final = 2048
-_LONGEST_KEY: Final = 16 * 1024
-"""With the number above, remembered content is at most 32 MiB."""
 
 
 class Privileged(StrEnum):
@@ -83,27 +81,6 @@ class Verdict:
 
 
 _encoder: Final = msgspec.json.Encoder()
-
-
-class Reader:
-    """Reads pods, each content once as long as it is remembered; what is older is read again."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._known: dict[tuple[bytes, Profile | None], Verdict] = {}
-
-    def read(self, pod: PodView, profile: Profile | None) -> Verdict:
-        """The verdict on ``pod``, whose profile (where it names one that exists) is ``profile``."""
-        content = content_of(pod)
-        key = (_encoder.encode(content), profile)
-        verdict = self._known.get(key)
-        if verdict is None:
-            verdict = judge(content, profile, self._options)
-            if len(key[0]) <= _LONGEST_KEY:
-                if len(self._known) >= _MOST_REMEMBERED:
-                    del self._known[next(iter(self._known))]
-                self._known[key] = verdict
-        return verdict
 
 
 def profile_name(pod: PodView) -> str | None:

@@ -148,10 +148,9 @@ def asks(root: str) -> str:
     """CEL: whether the pod or template at ``root`` is written in a dialect of ours, or carries our records."""
     return " || ".join(
         (
-            _in_containers(root, f"k.startsWith('{NATIVE_PREFIX}')"),
-            f"({_in_containers(root, f'k in {_list((*_COUNTS, *_SHARES))}')} && !{_ignored(root)})",
+            _asks_by_name(root, (*_COUNTS, *_SHARES)),
             _some_key(root, "annotations", f"k.startsWith('{NATIVE_PREFIX}')"),
-            _some_key(root, "labels", f"k == '{MANAGED[0]}'"),
+            _has_key(root, "labels", MANAGED[0]),
             _opted_in(root),
         )
     )
@@ -159,8 +158,15 @@ def asks(root: str) -> str:
 
 def _shares(root: str) -> str:
     """CEL: whether a container asks for a part of a device, which nobody but a sharing scheduler hands out."""
-    ours = _in_containers(root, f"k.startsWith('{NATIVE_PREFIX}')")
-    return f"{ours} || ({_in_containers(root, f'k in {_list(_SHARES)}')} && !{_ignored(root)})"
+    return _asks_by_name(root, _SHARES)
+
+
+def _asks_by_name(root: str, names: Sequence[str]) -> str:
+    """Resources of ours, or ``names`` where HAMi's label does not say to ignore them; each is looked at once.
+
+    This is evaluated for every pod of the cluster, and twice for ours: two walks cost half as much again.
+    """
+    return _in_containers(root, f"k.startsWith('{NATIVE_PREFIX}') || (k in {_list(names)} && !{_ignored(root)})")
 
 
 def _ignored(root: str) -> str:
@@ -170,9 +176,10 @@ def _ignored(root: str) -> str:
 
 def _opted_in(root: str) -> str:
     """TensorFusion's: opted in by label, or (unless opted out) asking in annotations."""
-    label = f"{_record(root, 'labels', ENABLED)}.trim().lowerAscii()"
+    label = f"{root}.metadata.labels['{ENABLED}'].trim().lowerAscii()"
     asking = _some_key(root, "annotations", f"k in {_list(_ASKING)}")
-    return f"({label} == 'true' || ({label} != 'false' && {asking}))"
+    said = f"({label} == 'true' || ({label} != 'false' && {asking}))"
+    return f"({_has_key(root, 'labels', ENABLED)} ? {said} : {asking})"
 
 
 def _in_containers(root: str, test: str) -> str:
@@ -192,11 +199,14 @@ def _some_key(root: str, kind: str, test: str) -> str:
     return f"({there} && {root}.metadata.{kind}.exists(k, {test}))"
 
 
+def _has_key(root: str, kind: str, key: str) -> str:
+    pairs = f"{root}.metadata.{kind}"
+    return f"(has({root}.metadata) && has({pairs}) && '{key}' in {pairs})"
+
+
 def _record(root: str, kind: str, key: str) -> str:
     """CEL: the value of an annotation or label, empty where it is not there."""
-    pairs = f"{root}.metadata.{kind}"
-    there = f"has({root}.metadata) && has({pairs}) && '{key}' in {pairs}"
-    return f"({there} ? {pairs}['{key}'] : '')"
+    return f"({_has_key(root, kind, key)} ? {root}.metadata.{kind}['{key}'] : '')"
 
 
 def _list(names: Sequence[str]) -> str:
