@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from tessera.runtime.kube.framing import Body, Head, body_of, take_head
@@ -60,6 +60,8 @@ class Exchange:
         self._server_name = (server_name or self._host) if context else None
         self._limits = limits
         self._loop = asyncio.get_running_loop()
+        uvloop = type(self._loop).__module__.partition(".")[0] == "uvloop"  # it tries one address after the other
+        self._eyeballs: dict[str, Any] = {} if uvloop else {"happy_eyeballs_delay": _ATTEMPT_SECONDS}
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
         self._retired = False
@@ -137,7 +139,7 @@ class Exchange:
                     self._port,
                     ssl=self._context,
                     server_hostname=self._server_name,
-                    happy_eyeballs_delay=_ATTEMPT_SECONDS,
+                    **self._eyeballs,
                 )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             raise UnreachableError(f"{self._authority}: {error or type(error).__name__}") from None
