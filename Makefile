@@ -94,24 +94,26 @@ test: setup ## every test: pure core, C library under ASan and UBSan, end to end
 	$(BIN)/ruff check --quiet src tests tools bench examples
 	$(PY) tools/sizes.py
 	@echo "the rest in three lanes at once; each is printed when it has ended"
-	@$(MAKE) --no-print-directory -j3 --output-sync=target lane-engine lane-alone lane-node lane-cluster
+	@mkdir -p build/lanes && rm -f build/lanes/*
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lane-engine lane-alone lane-node lane-cluster || { \
+	    echo "failed, of all lanes:"; grep -hE '^(FAILED|ERROR) ' build/lanes/*; exit 1; }
 
 .PHONY: lane-alone lane-engine lane-node lane-cluster
 lane-alone:
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	nice $(MAKE) -C limiter test sim-test mutants symbols
+	nice $(MAKE) -C limiter test sim-test mutants-region symbols
 	nice $(PY) tools/mutants.py
-	$(PY) -m pytest -rs tests $(ON_ENGINE:%=--ignore=%)
+	$(PY) -m pytest -rsfE tests $(ON_ENGINE:%=--ignore=%) | tee build/lanes/alone
 
 lane-engine:
 	$(PY) tools/real_cluster.py build --if-possible
 
 lane-node: lane-engine
-	$(PY) -m pytest -rs -m node tests/cluster
+	$(PY) -m pytest -rsfE -m node tests/cluster | tee build/lanes/node
 
 lane-cluster: lane-engine
-	$(PY) -m pytest -rs -m "not node" $(ON_ENGINE)
+	$(PY) -m pytest -rsfE -m "not node" $(ON_ENGINE) | tee build/lanes/cluster
 
 .PHONY: bench
 bench: setup ## print the figures of this machine
@@ -129,6 +131,7 @@ verify: setup ## regenerate what is generated; fails where that changes anything
 
 .PHONY: ci
 ci: test verify ## what continuous integration runs beside the packages that it installs
+	$(MAKE) -j2 --output-sync=target -C limiter mutants-gate mutants-compute
 	$(MAKE) -C limiter arm64 valgrind
 	$(MAKE) demo
 

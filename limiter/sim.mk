@@ -10,8 +10,8 @@ SIM_FLAGS := -std=c11 -D_GNU_SOURCE -fPIC -Wall -Wextra -Werror -fvisibility=hid
 SIM_LDFLAGS := -shared -pthread -Wl,-Bsymbolic -Wl,-z,defs
 
 SIM_SHARED := clock description machine owner trace
-SIM_CUDA := $(SIM_SHARED) array block capture context copy device driver graph launch memory pool resolve stream \
-    stubs vmm
+SIM_CUDA := $(SIM_SHARED) array block capture context copy device driver footprint graph ipc launch memory multicast old pool \
+    resolve stream stubs vmm
 SIM_NVML := $(SIM_SHARED) nvml nvml_process nvml_stubs
 SIM_HEADERS := $(wildcard sim/*.h sim/*.def abi/*.h abi/*.def)
 

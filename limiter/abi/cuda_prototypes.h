@@ -2,7 +2,7 @@
  *
  * Prototypes of the driver functions that the limiter or the simulated driver names in C, one
  * per exported symbol, parameters unnamed (their order is the ABI; their names are not).
- * The 2.0 forms with 32-bit sizes are left out on purpose: nothing here may call them.
+ * Of the 2.0 forms with 32-bit sizes only those are here that take or tell memory.
  *
  * Source: signatures, cuda.h of CUDA 13.5 (old forms: its internal-ABI block).
  *
@@ -11,14 +11,17 @@
 #ifndef TESSERA_CUDA_PROTOTYPES_H
 #define TESSERA_CUDA_PROTOTYPES_H
 
+CUresult cuArray3DCreate(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR_v1 *);
 CUresult cuArray3DCreate_v2(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *);
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *, CUarray);
+CUresult cuArrayCreate(CUarray *, const CUDA_ARRAY_DESCRIPTOR_v1 *);
 CUresult cuArrayCreate_v2(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
 CUresult cuArrayDestroy(CUarray);
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *, CUarray);
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *, CUarray, CUdevice);
 CUresult cuArrayGetPlane(CUarray *, CUarray, unsigned int);
 CUresult cuCtxAttach(CUcontext *, unsigned int);
+CUresult cuCtxCreate(CUcontext *, unsigned int, CUdevice);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuCtxCreate_v3(CUcontext *, CUexecAffinityParam *, int, unsigned int, CUdevice);
 CUresult cuCtxCreate_v4(CUcontext *, CUctxCreateParams *, unsigned int, CUdevice);
@@ -48,6 +51,7 @@ CUresult cuCtxSetLimit(CUlimit, size_t);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxSynchronize_v2(CUcontext);
 CUresult cuCtxWaitEvent(CUcontext, CUevent);
+CUresult cuDestroyExternalMemory(CUexternalMemory);
 CUresult cuDeviceCanAccessPeer(int *, CUdevice, CUdevice);
 CUresult cuDeviceComputeCapability(int *, int *, CUdevice);
 CUresult cuDeviceGet(CUdevice *, int);
@@ -77,6 +81,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice, unsigned int);
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned int);
 CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *);
 CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool);
+CUresult cuDeviceTotalMem(unsigned int *, CUdevice);
 CUresult cuDeviceTotalMem_v2(size_t *, CUdevice);
 CUresult cuDriverGetVersion(int *);
 CUresult cuEventCreate(CUevent *, unsigned int);
@@ -188,7 +193,9 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph, const CUgraphNode *, const CUgrap
     CUgraphEdgeData *, size_t);
 CUresult cuGraphUpload(CUgraphExec, CUstream);
 CUresult cuGraphUpload_ptsz(CUgraphExec, CUstream);
+CUresult cuGreenCtxCreate(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned int);
 CUresult cuGreenCtxDestroy(CUgreenCtx);
+CUresult cuImportExternalMemory(CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *);
 CUresult cuInit(unsigned int);
 CUresult cuIpcCloseMemHandle(CUdeviceptr);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr);
@@ -231,16 +238,21 @@ CUresult cuLibraryLoadData(CUlibrary *, const void *, CUjit_option *, void **, u
 CUresult cuLibraryLoadFromFile(CUlibrary *, const char *, CUjit_option *, void **, unsigned int,
     CUlibraryOption *, void **, unsigned int);
 CUresult cuLibraryUnload(CUlibrary);
+CUresult cuLinkComplete(CUlinkState, void **, size_t *);
 CUresult cuMemAddressFree(CUdeviceptr, size_t);
 CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
 CUresult cuMemAdvise(CUdeviceptr, size_t, CUmem_advise, CUdevice);
 CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
+CUresult cuMemAlloc(CUdeviceptr_v1 *, unsigned int);
 CUresult cuMemAllocAsync(CUdeviceptr *, size_t, CUstream);
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *, size_t, CUstream);
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+CUresult cuMemAllocHost(void **, unsigned int);
 CUresult cuMemAllocHost_v2(void **, size_t);
 CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned int);
+CUresult cuMemAllocPitch(CUdeviceptr_v1 *, unsigned int *, unsigned int, unsigned int,
+    unsigned int);
 CUresult cuMemAllocPitch_v2(CUdeviceptr *, size_t *, size_t, size_t, unsigned int);
 CUresult cuMemAlloc_v2(CUdeviceptr *, size_t);
 CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
@@ -253,6 +265,7 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr *, size_t *, size_t, unsigned long l
 CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t, unsigned long long, CUstream);
 CUresult cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle,
     CUmemAllocationHandleType, unsigned long long);
+CUresult cuMemFree(CUdeviceptr_v1);
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
 CUresult cuMemFreeHost(void *);
@@ -266,6 +279,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *,
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 CUresult cuMemGetHandleForAddressRange(void *, CUdeviceptr, size_t, CUmemRangeHandleType,
     unsigned long long);
+CUresult cuMemGetInfo(unsigned int *, unsigned int *);
 CUresult cuMemGetInfo_v2(size_t *, size_t *);
 CUresult cuMemGetLocationInfo(CUdeviceptr, size_t, size_t, size_t, CUmemLocation *);
 CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
@@ -391,6 +405,17 @@ CUresult cuModuleLoadData(CUmodule *, const void *);
 CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned int, CUjit_option *, void **);
 CUresult cuModuleLoadFatBinary(CUmodule *, const void *);
 CUresult cuModuleUnload(CUmodule);
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t,
+    unsigned long long);
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr,
+    size_t, unsigned long long);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle,
+    size_t, size_t, unsigned long long);
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle, CUdevice, size_t,
+    CUmemGenericAllocationHandle, size_t, size_t, unsigned long long);
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle, CUdevice, size_t, size_t);
 CUresult cuPointerGetAttribute(void *, CUpointer_attribute, CUdeviceptr);
 CUresult cuPointerGetAttributes(unsigned int, CUpointer_attribute *, void **, CUdeviceptr);
 CUresult cuPointerSetAttribute(const void *, CUpointer_attribute, CUdeviceptr);

@@ -1,4 +1,4 @@
-/* The shared region: one memory-mapped file per share, version 1.0.
+/* The shared region: one memory-mapped file per share, version 1.1.
  *
  * DESIGN
  *
@@ -35,13 +35,17 @@
 
 #define TESSERA_REGION_MAGIC "TESSERA" /* eight bytes with the final NUL */
 #define TESSERA_REGION_MAJOR 1u
-#define TESSERA_REGION_MINOR 0u
+#define TESSERA_REGION_MINOR 1u
 
 #define TESSERA_MAX_DEVICES 16u
 #define TESSERA_MAX_SLOTS 1024u
 #define TESSERA_GRANULE 512u
 #define TESSERA_UUID_SIZE 48u
 #define TESSERA_SHARE_ID_SIZE 64u
+#define TESSERA_SYMBOL_SIZE 64u
+#define TESSERA_BOOKED_NS 65536u       /* unit of tessera_slot.booked */
+#define TESSERA_NO_PROGRESS UINT64_MAX /* tessera_slot.progress_ns while nothing is under way */
+#define TESSERA_MAX_EXPORTS 128u
 
 /* A limit that no allocation reaches. Zero is a real limit: nothing may be allocated. */
 #define TESSERA_UNLIMITED UINT64_MAX
@@ -76,8 +80,18 @@ enum tessera_intent {
 /* Flags of a device (control page). */
 #define TESSERA_DEVICE_ENABLED UINT32_C(1) /* a listed device without this flag is refused like an unlisted one */
 
-/* Compute modes, for the controller of a later version. */
-enum tessera_mode { TESSERA_MODE_OFF = 0, TESSERA_MODE_HARD = 1, TESSERA_MODE_BURST = 2 };
+/* Policies (control page). */
+#define TESSERA_REFUSE_UNKNOWN UINT32_C(1) /* allocating driver functions that the library does not know are not there */
+#define TESSERA_CHARGE_IMPORTS UINT32_C(2) /* memory imported from outside the share is charged to who imports it */
+
+/* How a compute limit is meant. OFF: not at all. HARD: never more. BURST: more while others leave their time unused.
+ * BEST_EFFORT: what others leave, and the limit as a floor. */
+enum tessera_mode {
+    TESSERA_MODE_OFF = 0,
+    TESSERA_MODE_HARD = 1,
+    TESSERA_MODE_BURST = 2,
+    TESSERA_MODE_BEST_EFFORT = 3 /* since 1.1 */
+};
 
 struct tessera_header {
     char magic[8];
@@ -107,18 +121,24 @@ struct tessera_device_control {
     uint32_t mode;                /* enum tessera_mode */
     uint32_t priority;
     uint32_t reserved0;
-    uint64_t rate_q32;            /* device nanoseconds granted per nanosecond, Q32 */
-    uint64_t burst_ns;
-    uint64_t in_flight_limit_ns;
-    uint8_t reserved[64];
+    uint64_t rate_q32;            /* device nanoseconds granted per nanosecond, Q32: the limit, what is lent, dilation */
+    uint64_t burst_ns;            /* device time that may be saved up; 0: the default of src/controller.h */
+    uint64_t in_flight_limit_ns;  /* device time that a process may have under way; 0: the default */
+    uint64_t unseen_bytes; /* since 1.1: what the host measured of the share beyond its gauge; narrows the limit */
+    uint64_t unseen_ns;    /* since 1.1: CLOCK_MONOTONIC of that measurement; 0: never */
+    uint64_t context_bytes; /* since 1.1: cost of a process's first context where it cannot be measured */
+    uint64_t floor_q32;    /* since 1.1: rate_q32 without what is lent; in force when the agent is silent */
+    uint64_t dilation_q32; /* since 1.1: charged time per device time, as measured from outside, Q32; 0: as 1 */
+    uint8_t reserved[24];
 };
 
 struct tessera_control {
     uint64_t generation; /* odd while the agent writes; even and larger after */
-    uint32_t pause;      /* non-zero: launches wait (later version) */
-    uint32_t reserved0;
-    uint64_t agent_heartbeat_ns; /* CLOCK_MONOTONIC */
-    uint8_t reserved1[104];
+    uint32_t pause;      /* non-zero: launches wait */
+    uint32_t policy;     /* since 1.1: TESSERA_REFUSE_UNKNOWN, TESSERA_CHARGE_IMPORTS */
+    uint64_t agent_heartbeat_ns; /* CLOCK_MONOTONIC of the last tick of the compute controller */
+    uint64_t gated;              /* since 1.1: bit n: launches on device n are held to a limit, or pause */
+    uint8_t reserved1[96];
     struct tessera_device_control device[TESSERA_MAX_DEVICES];
     uint8_t reserved2[1920];
 };
@@ -129,10 +149,23 @@ struct tessera_device_usage {
     uint64_t refused_count; /* allocations answered with out of memory */
     uint64_t peak_granules;
     uint8_t reserved1[48];
-    int64_t tokens_ns;      /* the three words of the compute controller of a later version */
-    uint64_t last_ns;
-    int64_t in_flight_ns;
-    uint8_t reserved2[104];
+    int64_t granted_ns; /* device time ever granted; less spent_ns it is what may be launched at once: src/compute.c */
+    uint64_t last_ns;   /* CLOCK_MONOTONIC of the last grant; 0: never */
+    int64_t spent_ns;   /* device time ever asked for by launches */
+    int64_t owed_ns;    /* since 1.1: measured beyond what was charged, taken off later grants by and by */
+    uint64_t finished_ns;     /* since 1.1: charged time of work known to be complete */
+    uint64_t longest_ns;      /* since 1.1: charge of the longest kernel */
+    uint64_t throttled_ns;    /* since 1.1: time that launches waited for the limit */
+    uint64_t throttled_count; /* since 1.1: launches that did */
+    uint64_t waited_ns;       /* since 1.1: CLOCK_MONOTONIC of the last one */
+    uint8_t reserved2[56];
+};
+
+/* Memory that a process handed out for others to open (cuIpcGetMemHandle). Changed by compare-and-swap only; how it is
+ * used is explained in src/exports.c. */
+struct tessera_export {
+    uint64_t tag;    /* hash of the handle; 0: free */
+    uint64_t holder; /* who is charged: bits 31..63 granules | 21..30 slot | 17..20 device | 3..16 epoch of that slot */
 };
 
 struct tessera_usage {
@@ -140,7 +173,10 @@ struct tessera_usage {
     uint64_t slot_high_water; /* no slot with this index or a larger one was ever claimed */
     uint64_t reaped_count;    /* slots given back for dead processes */
     uint64_t full_count;      /* registrations refused because every slot was taken */
-    uint8_t reserved[4072];
+    uint64_t unknown_count;   /* since 1.1: allocating functions of a driver that the library does not know */
+    char unknown_symbol[TESSERA_SYMBOL_SIZE];           /* since 1.1: the first of them, NUL-terminated */
+    struct tessera_export export[TESSERA_MAX_EXPORTS];  /* since 1.1 */
+    uint8_t reserved[1952];
 };
 
 struct tessera_slot_device {
@@ -151,7 +187,7 @@ struct tessera_slot_device {
     uint64_t host_pinned_bytes;
     uint64_t pool_granules; /* the part of used_granules that backs memory pools */
     uint64_t vmm_granules;  /* the part that cuMemCreate took */
-    uint64_t reserved0;
+    uint64_t hidden_granules; /* since 1.1: the part that no call shows (contexts, code, heaps), as measured */
 };
 
 struct tessera_slot {
@@ -165,7 +201,9 @@ struct tessera_slot {
     uint64_t heartbeat_ns;  /* CLOCK_MONOTONIC of the last registration, query or refusal */
     uint64_t registered_ns; /* CLOCK_MONOTONIC */
     char command[16];       /* as in /proc/PID/comm, NUL-terminated */
-    uint8_t reserved1[48];
+    uint16_t booked[TESSERA_MAX_DEVICES]; /* since 1.1: charged for work not known to be complete, TESSERA_BOOKED_NS */
+    uint64_t progress_ns; /* since 1.1: CLOCK_MONOTONIC when work was last begun from none or seen to complete */
+    uint64_t launches;    /* since 1.1: changes whenever the process launches work; not an exact count */
     struct tessera_slot_device device[TESSERA_MAX_DEVICES];
 };
 
@@ -206,12 +244,18 @@ struct tessera_region {
     FIELD(device_control, rate_q32, 40, 8)                                                                       \
     FIELD(device_control, burst_ns, 48, 8)                                                                       \
     FIELD(device_control, in_flight_limit_ns, 56, 8)                                                             \
-    FIELD(device_control, reserved, 64, 64)                                                                      \
+    FIELD(device_control, unseen_bytes, 64, 8)                                                                   \
+    FIELD(device_control, unseen_ns, 72, 8)                                                                      \
+    FIELD(device_control, context_bytes, 80, 8)                                                                  \
+    FIELD(device_control, floor_q32, 88, 8)                                                                      \
+    FIELD(device_control, dilation_q32, 96, 8)                                                                   \
+    FIELD(device_control, reserved, 104, 24)                                                                     \
     FIELD(control, generation, 0, 8)                                                                             \
     FIELD(control, pause, 8, 4)                                                                                  \
-    FIELD(control, reserved0, 12, 4)                                                                             \
+    FIELD(control, policy, 12, 4)                                                                                \
     FIELD(control, agent_heartbeat_ns, 16, 8)                                                                    \
-    FIELD(control, reserved1, 24, 104)                                                                           \
+    FIELD(control, gated, 24, 8)                                                                                 \
+    FIELD(control, reserved1, 32, 96)                                                                            \
     FIELD(control, device, 128, 2048)                                                                            \
     FIELD(control, reserved2, 2176, 1920)                                                                        \
     FIELD(device_usage, gauge, 0, 8)                                                                             \
@@ -219,15 +263,26 @@ struct tessera_region {
     FIELD(device_usage, refused_count, 64, 8)                                                                    \
     FIELD(device_usage, peak_granules, 72, 8)                                                                    \
     FIELD(device_usage, reserved1, 80, 48)                                                                       \
-    FIELD(device_usage, tokens_ns, 128, 8)                                                                       \
+    FIELD(device_usage, granted_ns, 128, 8)                                                                      \
     FIELD(device_usage, last_ns, 136, 8)                                                                         \
-    FIELD(device_usage, in_flight_ns, 144, 8)                                                                    \
-    FIELD(device_usage, reserved2, 152, 104)                                                                     \
+    FIELD(device_usage, spent_ns, 144, 8)                                                                        \
+    FIELD(device_usage, owed_ns, 152, 8)                                                                         \
+    FIELD(device_usage, finished_ns, 160, 8)                                                                     \
+    FIELD(device_usage, longest_ns, 168, 8)                                                                      \
+    FIELD(device_usage, throttled_ns, 176, 8)                                                                    \
+    FIELD(device_usage, throttled_count, 184, 8)                                                                 \
+    FIELD(device_usage, waited_ns, 192, 8)                                                                       \
+    FIELD(device_usage, reserved2, 200, 56)                                                                      \
+    FIELD(export, tag, 0, 8)                                                                                     \
+    FIELD(export, holder, 8, 8)                                                                                  \
     FIELD(usage, device, 0, 4096)                                                                                \
     FIELD(usage, slot_high_water, 4096, 8)                                                                       \
     FIELD(usage, reaped_count, 4104, 8)                                                                          \
     FIELD(usage, full_count, 4112, 8)                                                                            \
-    FIELD(usage, reserved, 4120, 4072)                                                                           \
+    FIELD(usage, unknown_count, 4120, 8)                                                                         \
+    FIELD(usage, unknown_symbol, 4128, 64)                                                                       \
+    FIELD(usage, export, 4192, 2048)                                                                             \
+    FIELD(usage, reserved, 6240, 1952)                                                                           \
     FIELD(slot_device, used_granules, 0, 8)                                                                      \
     FIELD(slot_device, intent, 8, 8)                                                                             \
     FIELD(slot_device, intent_used_granules, 16, 8)                                                              \
@@ -235,7 +290,7 @@ struct tessera_region {
     FIELD(slot_device, host_pinned_bytes, 32, 8)                                                                 \
     FIELD(slot_device, pool_granules, 40, 8)                                                                     \
     FIELD(slot_device, vmm_granules, 48, 8)                                                                      \
-    FIELD(slot_device, reserved0, 56, 8)                                                                         \
+    FIELD(slot_device, hidden_granules, 56, 8)                                                                   \
     FIELD(slot, state, 0, 8)                                                                                     \
     FIELD(slot, pid, 8, 4)                                                                                       \
     FIELD(slot, reserved0, 12, 4)                                                                                \
@@ -246,7 +301,9 @@ struct tessera_region {
     FIELD(slot, heartbeat_ns, 48, 8)                                                                             \
     FIELD(slot, registered_ns, 56, 8)                                                                            \
     FIELD(slot, command, 64, 16)                                                                                 \
-    FIELD(slot, reserved1, 80, 48)                                                                               \
+    FIELD(slot, booked, 80, 32)                                                                                  \
+    FIELD(slot, progress_ns, 112, 8)                                                                             \
+    FIELD(slot, launches, 120, 8)                                                                                \
     FIELD(slot, device, 128, 1024)                                                                               \
     FIELD(region, header, 0, 4096)                                                                               \
     FIELD(region, control, 4096, 4096)                                                                           \
@@ -259,6 +316,7 @@ struct tessera_region {
     STRUCT(device_control, 128)                                                                                  \
     STRUCT(control, 4096)                                                                                        \
     STRUCT(device_usage, 256)                                                                                    \
+    STRUCT(export, 16)                                                                                           \
     STRUCT(usage, 8192)                                                                                          \
     STRUCT(slot_device, 64)                                                                                      \
     STRUCT(slot, 1152)                                                                                           \

@@ -7,9 +7,12 @@
 #ifndef TESSERA_REGION_API_H
 #define TESSERA_REGION_API_H
 
+#include "tessera_compute.h"
 #include "tessera_region.h"
 
+#ifndef TESSERA_API
 #define TESSERA_API __attribute__((visibility("default")))
+#endif
 
 /* Codes are stable: TESSERA_ERROR(name, value, text). */
 #define TESSERA_ERRORS(ERROR)                                                                                   \
@@ -84,7 +87,16 @@ TESSERA_API int tessera_region_processes(const struct tessera_region *region, st
 /* Changes a limit under running processes; the next allocation sees it. A limit below what is in use refuses all
  * growth and takes nothing back. */
 TESSERA_API int tessera_region_set_memory_limit(struct tessera_region *region, uint32_t device, uint64_t bytes);
-TESSERA_API int tessera_region_set_compute_limit(struct tessera_region *region, uint32_t device, uint32_t milli);
+
+/* What the host measured of the whole share on a device beyond its gauge, 0 for nothing: it leaves that much less to
+ * allocate, and is shown as used. */
+TESSERA_API int tessera_region_set_unseen(struct tessera_region *region, uint32_t device, uint64_t bytes);
+
+/* What the first context of a process on a device is charged where the process cannot measure it. */
+TESSERA_API int tessera_region_set_context_bytes(struct tessera_region *region, uint32_t device, uint64_t bytes);
+
+/* TESSERA_REFUSE_UNKNOWN, TESSERA_CHARGE_IMPORTS or both; 0 for neither. */
+TESSERA_API int tessera_region_set_policy(struct tessera_region *region, uint32_t policy);
 
 /* The layout as text, a line per field and struct: "struct.field offset size" and "struct size". Returns the length
  * that the whole text has without its NUL; writes at most `size` bytes, always NUL-terminated when size > 0. */

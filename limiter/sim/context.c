@@ -91,6 +91,7 @@ static void die(CUcontext context)
     uint32_t *live = &sim_machine->owner[sim_self].contexts[context->row];
     sim_blocks_of_context_free(context);
     sim_arrays_of_context_free(context);
+    sim_footprints_of_context_free(context);
     context->live = false;
     context->references = 0;
     for (CUstream stream = context->streams; stream != NULL; stream = stream->next)
@@ -417,8 +418,11 @@ SIM_API cuCtxSetLimit(CUlimit limit, size_t value)
     CUresult result = sim_current(&context);
     if (result != CUDA_SUCCESS) return result;
     if ((unsigned)limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    size_t before = context->limit[limit];
     context->limit[limit] = value;
-    return CUDA_SUCCESS;
+    if (sim_limits_charge(context)) return CUDA_SUCCESS;
+    context->limit[limit] = before;
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 SIM_API cuCtxGetStreamPriorityRange(int *least, int *greatest)

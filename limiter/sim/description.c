@@ -108,6 +108,7 @@ static bool device_word(struct sim_device_row *row, const char *key, const char 
     if (strcmp(key, "cc") == 0) return dotted(value, &row->major, &row->minor);
     if (strcmp(key, "pci") == 0) return pci_of(value, row);
     if (strcmp(key, "numa") == 0) return int_of(value, &row->numa);
+    if (strcmp(key, "integrated") == 0) return int_of(value, &row->integrated) && row->integrated <= 1;
     return false;
 }
 

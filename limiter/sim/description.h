@@ -23,6 +23,7 @@ struct sim_device_row {
     int major, minor; /* compute capability */
     unsigned pci_domain, pci_bus, pci_device;
     int numa;
+    int integrated; /* host and device memory are one */
 };
 
 struct sim_description {

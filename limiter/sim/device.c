@@ -166,6 +166,7 @@ static int described(const struct sim_device_row *row, CUdevice_attribute attrib
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: return (int)row->pci_domain;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return (int)row->pci_bus;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: return (int)row->pci_device;
+    case CU_DEVICE_ATTRIBUTE_INTEGRATED: return row->integrated;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return row->numa;
     default: return otherwise;
     }

@@ -90,6 +90,9 @@ static void forget_parent(void)
     sim_handles_forget();
     sim_pools_forget();
     sim_graphs_forget();
+    sim_footprints_forget();
+    sim_ipc_forget();
+    sim_multicasts_forget();
     sim_arrays_forget();
     sim_blocks_forget();
     sim_streams_forget();

@@ -5,7 +5,7 @@
  * kept: one process's work runs in order anyway.
  *
  * Graph memory is one reserve per device, charged in steps of 2 MiB when a graph is uploaded or
- * launched, and kept until cuDeviceGraphMemTrim. An allocation node has its address from the
+ * launched (nodes that free each other's memory share it), and kept until cuDeviceGraphMemTrim. An allocation node has its address from the
  * start; its bytes are in use from a launch until a free node of the same graph, or cuMemFree.
  *
  * Source: CUDA driver API, Graph Management.
@@ -24,7 +24,10 @@ struct CUgraphNode_st {
     uint64_t ns;
     struct sim_block *block; /* allocation nodes */
     bool freed;              /* by a free node of the same graph */
+    CUdeviceptr freed_address; /* free nodes */
     CUDA_KERNEL_NODE_PARAMS kernel;
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc; /* allocation nodes */
+    CUgraph child;                    /* child graph nodes */
     struct CUgraphNode_st *next;
 };
 
@@ -40,7 +43,7 @@ struct CUgraphExec_st {
     uint32_t magic;
     CUgraph graph;
     uint64_t ns;
-    uint64_t planned; /* bytes of all allocation nodes */
+    uint64_t planned; /* most bytes of allocation nodes alive at once, in the order of nodes */
 };
 
 static struct {
@@ -93,6 +96,7 @@ void sim_graph_drop(CUgraph graph)
     for (CUgraphNode node = graph->nodes, next; node != NULL; node = next) {
         next = node->next;
         if (node->block != NULL && node->block->flags == 0) sim_block_drop(node->block);
+        if (node->child != NULL) sim_graph_drop(node->child);
         free(node);
     }
     free(graph);
@@ -131,7 +135,12 @@ static CUresult add_kernel(CUgraphNode *out, CUgraph graph, const CUDA_KERNEL_NO
     CUresult result = add(out, graph, CU_GRAPH_NODE_TYPE_KERNEL, &node);
     if (result != CUDA_SUCCESS) return result;
     node->kernel = *params;
-    node->ns = sim_kernel_ns(params->func != NULL ? params->func : (CUfunction)params->kern);
+    uint64_t blocks = (uint64_t)params->gridDimX * params->gridDimY * params->gridDimZ;
+    uint64_t threads = (uint64_t)params->blockDimX * params->blockDimY * params->blockDimZ;
+    CUfunction function = params->func != NULL ? params->func : (CUfunction)params->kern;
+    CUcontext context; /* a graph has no device of its own: the one that is current when it is made */
+    int row = sim_current(&context) == CUDA_SUCCESS ? context->row : 0;
+    node->ns = sim_kernel_ns(function, row, blocks, threads);
     return CUDA_SUCCESS;
 }
 
@@ -204,6 +213,32 @@ SIM_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS 
     return CUDA_SUCCESS;
 }
 
+/* A child shares its graph's nodes here instead of copying them. Its allocations are the parent's to make. */
+SIM_API cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *from, size_t count, CUgraph child)
+{
+    CUgraphNode node;
+    SIM_CALL("%p %zu %p", (void *)graph, count, (void *)child);
+    (void)from;
+    if (!is_graph(child) || child == graph) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = add(out, graph, CU_GRAPH_NODE_TYPE_GRAPH, &node);
+    if (result != CUDA_SUCCESS) return result;
+    sim_lock();
+    child->users++;
+    node->child = child;
+    if (graph->row < 0) graph->row = child->row;
+    sim_unlock();
+    return CUDA_SUCCESS;
+}
+
+SIM_API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
+{
+    SIM_CALL("%p", (void *)node);
+    if (node == NULL || node->magic != SIM_NODE_MAGIC || node->child == NULL || graph == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *graph = node->child;
+    return CUDA_SUCCESS;
+}
+
 /* -- allocation and free nodes ------------------------------------------------------------ */
 
 static CUresult add_alloc(CUgraphNode *out, CUgraph graph, CUDA_MEM_ALLOC_NODE_PARAMS *params)
@@ -219,13 +254,44 @@ static CUresult add_alloc(CUgraphNode *out, CUgraph graph, CUDA_MEM_ALLOC_NODE_P
     if (node->block != NULL) params->dptr = node->block->base;
     sim_unlock();
     graph->row = sim_visible[params->poolProps.location.id];
+    node->alloc = *params;
     return node->block == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static CUresult add_free(CUgraphNode *out, CUgraph graph, CUdeviceptr address);
+
+CUresult sim_graph_alloc(CUgraph graph, CUdevice device, uint64_t bytes, CUdeviceptr *out)
+{
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}},
+        .bytesize = bytes};
+    CUresult result = add_alloc(&node, graph, &params);
+    if (result == CUDA_SUCCESS) *out = params.dptr;
+    return result;
+}
+
+CUresult sim_graph_free(CUgraph graph, CUdeviceptr address)
+{
+    CUgraphNode node;
+    return add_free(&node, graph, address);
+}
+
+SIM_API cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    SIM_CALL("%p", (void *)node);
+    if (node == NULL || node->magic != SIM_NODE_MAGIC || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || params == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params = node->alloc;
+    return CUDA_SUCCESS;
 }
 
 static CUresult add_free(CUgraphNode *out, CUgraph graph, CUdeviceptr address)
 {
     CUgraphNode node;
     CUresult result = add(out, graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &node);
+    if (result == CUDA_SUCCESS) node->freed_address = address;
     for (CUgraphNode at = result == CUDA_SUCCESS ? graph->nodes : NULL; at != NULL; at = at->next)
         if (at->block != NULL && at->block->base == address) at->freed = true;
     return result;
@@ -309,21 +375,36 @@ void sim_graph_free_block(struct sim_block *block)
     block->flags = 0;
 }
 
+/* An allocation of an earlier launch is still in use. */
+static bool holds_memory(CUgraph graph)
+{
+    for (CUgraphNode node = graph->nodes; node != NULL; node = node->next)
+        if ((node->block != NULL && node->block->flags != 0) || (node->child != NULL && holds_memory(node->child)))
+            return true;
+    return false;
+}
+
+/* What the graph's own nodes do not free stays in use after a launch. */
+static void keep_memory(CUgraph graph, int row)
+{
+    for (CUgraphNode node = graph->nodes; node != NULL; node = node->next) {
+        if (node->child != NULL) keep_memory(node->child, row);
+        if (node->block == NULL || node->freed) continue;
+        node->block->flags = (unsigned)row + 1;
+        memory[row].used += node->block->bytes;
+    }
+}
+
 /* Called with the lock held: the allocations of one launch. */
 static CUresult take_memory(CUgraphExec exec)
 {
     int row = exec->graph->row;
     if (row < 0) return CUDA_SUCCESS;
-    for (CUgraphNode node = exec->graph->nodes; node != NULL; node = node->next)
-        if (node->block != NULL && node->block->flags != 0) return CUDA_ERROR_INVALID_VALUE; /* not freed yet */
+    if (holds_memory(exec->graph)) return CUDA_ERROR_INVALID_VALUE; /* not freed yet */
     if (!back(row, memory[row].used + exec->planned)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (memory[row].used + exec->planned > memory[row].used_high)
         memory[row].used_high = memory[row].used + exec->planned;
-    for (CUgraphNode node = exec->graph->nodes; node != NULL; node = node->next) {
-        if (node->block == NULL || node->freed) continue;
-        node->block->flags = (unsigned)row + 1;
-        memory[row].used += node->block->bytes;
-    }
+    keep_memory(exec->graph, row);
     return CUDA_SUCCESS;
 }
 
@@ -373,6 +454,26 @@ SIM_API cuDeviceGraphMemTrim(CUdevice device)
 
 /* -- executable graphs -------------------------------------------------------------------- */
 
+static uint64_t bytes_at(CUgraph graph, CUdeviceptr address)
+{
+    for (CUgraphNode node = graph->nodes; node != NULL; node = node->next)
+        if (node->block != NULL && node->block->base == address) return node->block->bytes;
+    return 0;
+}
+
+/* Runs through the nodes: `alive` bytes before, the same after; the peak goes into exec->planned. */
+static uint64_t plan(CUgraphExec exec, CUgraph graph, uint64_t alive)
+{
+    for (CUgraphNode node = graph->nodes; node != NULL; node = node->next) {
+        exec->ns += node->ns;
+        if (node->block != NULL) alive += node->block->bytes;
+        if (alive > exec->planned) exec->planned = alive;
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) alive -= bytes_at(graph, node->freed_address);
+        if (node->child != NULL) alive = plan(exec, node->child, alive);
+    }
+    return alive;
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph graph)
 {
     if (out == NULL || !is_graph(graph)) return CUDA_ERROR_INVALID_VALUE;
@@ -380,10 +481,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph)
     if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     exec->magic = SIM_EXEC_MAGIC;
     exec->graph = graph;
-    for (CUgraphNode node = graph->nodes; node != NULL; node = node->next) {
-        exec->ns += node->ns;
-        if (node->block != NULL) exec->planned += node->block->bytes;
-    }
+    plan(exec, graph, 0);
     sim_lock();
     graph->users++;
     sim_unlock();

@@ -105,6 +105,7 @@ uint32_t sim_take(int device, uint64_t bytes, enum sim_kind kind)
     charge->owner = (uint16_t)sim_self;
     charge->device = (uint16_t)device;
     charge->bytes = bytes;
+    charge->importer = 0;
     atomic_store_explicit(&charge->kind, kind, memory_order_release);
     count(charge, bytes);
     return index;
@@ -131,12 +132,25 @@ bool sim_resize(uint32_t index, uint64_t bytes)
 
 /* -- owners ------------------------------------------------------------------------------- */
 
+/* Memory that somebody else has open outlives its owner: it becomes the other one's. */
+static bool leave_to_importer(struct sim_charge *charge)
+{
+    uint32_t heir = charge->importer - 1;
+    if (charge->importer == 0 || heir == charge->owner || sim_machine->owner[heir].pid == 0) return false;
+    sim_machine->owner[charge->owner].held[charge->device] -= charge->bytes;
+    sim_machine->owner[heir].held[charge->device] += charge->bytes;
+    charge->owner = (uint16_t)heir;
+    charge->importer = 0;
+    return true;
+}
+
 static void release_owner(uint32_t slot)
 {
     struct sim_machine *m = sim_machine;
     for (uint32_t i = 1; i < m->charges; i++) {
         struct sim_charge *charge = &m->charge[i];
-        if (charge->owner == slot && atomic_load_explicit(&charge->kind, memory_order_acquire) != SIM_FREE)
+        if (charge->owner == slot && atomic_load_explicit(&charge->kind, memory_order_acquire) != SIM_FREE &&
+            !leave_to_importer(charge))
             sim_give(i);
     }
     atomic_store_explicit(&m->owner[slot].pid, 0, memory_order_release);

@@ -27,7 +27,7 @@
 #include "description.h"
 
 #define SIM_MAGIC 0x7465737365726131ULL /* "tessera1" */
-#define SIM_LAYOUT 1u
+#define SIM_LAYOUT 2u
 #define SIM_MAX_OWNERS 512
 #define SIM_MAX_CHARGES (1u << 18)
 #define SIM_BREAKS 128
@@ -41,7 +41,7 @@ struct sim_charge {
     uint32_t next;         /* next free one, while free */
     uint16_t owner;
     uint16_t device;
-    uint32_t pad;
+    uint32_t importer; /* slot + 1 of an owner that has it open too and gets it when its owner dies; 0: nobody */
     uint64_t bytes;
 };
 

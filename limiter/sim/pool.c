@@ -211,7 +211,7 @@ static CUresult allocate_on(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, C
     if (result != CUDA_SUCCESS) return result;
     if (out == NULL || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (bytes > 1ULL << 41) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (stream->capture != NULL) return CUDA_ERROR_NOT_SUPPORTED; /* capture of allocations: not modelled */
+    if (stream->capture != NULL) return sim_graph_alloc(stream->capture, stream->context->device, bytes, out);
     sim_lock();
     if (pool == NULL) pool = current_pool(stream->context->device);
     result = is_pool(pool) ? allocate(pool, (bytes + UNIT - 1) / UNIT * UNIT, stream, out)
@@ -254,6 +254,7 @@ static CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     CUresult result = sim_stream_of(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     if (address == 0) return CUDA_SUCCESS;
+    if (stream->capture != NULL) return sim_graph_free(stream->capture, address);
     sim_lock();
     struct sim_block *block = sim_block_find(address);
     bool ours = sim_is_freeable(block, address);

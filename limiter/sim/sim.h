@@ -58,6 +58,9 @@ struct CUstream_st {
     int priority;
     CUgraph capture;    /* where work goes while capturing */
     bool broken;        /* the capture was invalidated */
+    int mode;           /* CUstreamCaptureMode of the capture */
+    int thread;         /* that began it */
+    struct CUstream_st *next_capture;
     struct CUstream_st *next;
 };
 
@@ -90,7 +93,7 @@ void sim_blocks_of_context_free(CUcontext context);
 /* -- blocks: device address space --------------------------------------------------------- */
 
 enum sim_block_kind { SIM_BLOCK_NONE = 0, SIM_BLOCK_LINEAR, SIM_BLOCK_MANAGED, SIM_BLOCK_HOST,
-                      SIM_BLOCK_POOL, SIM_BLOCK_RANGE, SIM_BLOCK_GRAPH };
+                      SIM_BLOCK_POOL, SIM_BLOCK_RANGE, SIM_BLOCK_GRAPH, SIM_BLOCK_IMPORT };
 
 struct sim_block {
     CUdeviceptr base;
@@ -164,6 +167,15 @@ void sim_pools_forget(void);
 
 bool sim_range_is_mapped(const struct sim_block *range, CUdeviceptr address, uint64_t bytes);
 void sim_handles_forget(void);
+/* One reference more or less (by 1 or -1) to the memory behind a handle value, which need not be valid any more. */
+void sim_vmm_hold(CUmemGenericAllocationHandle value, int by);
+/* The device of a valid handle; the handle of what is mapped at an address, 0 for nothing. */
+bool sim_vmm_device(CUmemGenericAllocationHandle value, CUdevice *device);
+CUmemGenericAllocationHandle sim_vmm_at(CUdeviceptr address);
+
+bool sim_is_multicast(CUmemGenericAllocationHandle value);
+void sim_multicast_release(CUmemGenericAllocationHandle value);
+void sim_multicasts_forget(void);
 
 void sim_arrays_of_context_free(CUcontext context);
 void sim_arrays_forget(void);
@@ -175,6 +187,22 @@ CUgraph sim_graph_new(void);
 void sim_graph_drop(CUgraph graph); /* with the lock held */
 /* A kernel node of ns, as a launch on a capturing stream makes it. */
 void sim_graph_kernel(CUgraph graph, uint64_t ns);
+/* Allocation and free nodes, as the calls make them on a capturing stream. */
+CUresult sim_graph_alloc(CUgraph graph, CUdevice device, uint64_t bytes, CUdeviceptr *out);
+CUresult sim_graph_free(CUgraph graph, CUdeviceptr address);
+
+/* -- memory that no call asks for by size (footprint.c) ------------------------------------- */
+
+/* What the code of an image takes, by its text. */
+uint64_t sim_code_bytes(const char *image);
+/* Loads code into a context, once; false when memory is short. */
+bool sim_code_load(const void *what, CUcontext context, uint64_t bytes);
+void sim_code_unload(const void *what);
+/* Charges what the context's limits take; false when memory is short. */
+bool sim_limits_charge(CUcontext context);
+void sim_footprints_of_context_free(CUcontext context);
+void sim_footprints_forget(void);
+void sim_ipc_forget(void);
 
 /* -- time --------------------------------------------------------------------------------- */
 
@@ -182,8 +210,11 @@ void sim_graph_kernel(CUgraph graph, uint64_t ns);
 CUresult sim_enqueue(CUstream stream, uint64_t ns);
 /* Waits for everything this process gave to the context's device. */
 void sim_drain(CUcontext context);
-/* The time of a kernel, from the duration its name carries. */
-uint64_t sim_kernel_ns(CUfunction function);
+/* The time of a kernel on the device of this row, from the duration its name carries. */
+uint64_t sim_kernel_ns(CUfunction function, int row, uint64_t blocks, uint64_t threads);
+
+/* The calling thread is about to do what a capture of the process may forbid; such captures are over then. */
+CUresult sim_refuse_unsafe(void);
 
 void sim_contexts_forget(void);
 void sim_streams_forget(void);

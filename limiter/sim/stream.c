@@ -381,6 +381,8 @@ SIM_API cuEventQuery(CUevent event)
 {
     SIM_CALL("%p", (void *)event);
     if (!is_event(event)) return CUDA_ERROR_INVALID_HANDLE;
+    CUresult refused = sim_refuse_unsafe();
+    if (refused != CUDA_SUCCESS) return refused;
     sim_lock();
     bool reached = is_reached(event);
     sim_unlock();

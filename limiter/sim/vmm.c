@@ -154,13 +154,15 @@ SIM_API cuMemRelease(CUmemGenericAllocationHandle value)
 {
     SIM_CALL("%llx", value);
     sim_lock();
-    struct handle *handle = find(value);
+    bool multicast = sim_is_multicast(value);
+    struct handle *handle = multicast ? NULL : find(value);
+    if (multicast) sim_multicast_release(value);
     if (handle != NULL) {
         handle->references--;
         let_go(handle);
     }
     sim_unlock();
-    return handle == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return handle == NULL && !multicast ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 SIM_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle value)
@@ -326,6 +328,30 @@ SIM_API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *add
     }
     sim_unlock();
     return index == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* -- for multicast objects ----------------------------------------------------------------- */
+
+void sim_vmm_hold(CUmemGenericAllocationHandle value, int by)
+{
+    struct handle *handle = &handles[(uint32_t)value - 1];
+    handle->maps += (uint32_t)by;
+    let_go(handle);
+}
+
+bool sim_vmm_device(CUmemGenericAllocationHandle value, CUdevice *device)
+{
+    const struct handle *handle = find(value);
+    if (handle == NULL || handle->prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return false;
+    *device = handle->prop.location.id;
+    return true;
+}
+
+CUmemGenericAllocationHandle sim_vmm_at(CUdeviceptr address)
+{
+    const struct sim_block *block = sim_block_find(address);
+    uint32_t index = block != NULL && block->kind == SIM_BLOCK_RANGE ? granule_at(block, address)->handle : 0;
+    return index == 0 ? 0 : value_of(&handles[index - 1]);
 }
 
 /* -- access ------------------------------------------------------------------------------- */

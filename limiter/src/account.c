@@ -264,6 +264,7 @@ void lim_reset_slot(struct tessera_slot *slot)
         word_store(&record->host_pinned_bytes, 0);
         word_store(&record->pool_granules, 0);
         word_store(&record->vmm_granules, 0);
+        word_store(&record->hidden_granules, 0);
         word_store(&record->intent, intent_word(seq, TESSERA_IDLE));
     }
 }

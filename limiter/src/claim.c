@@ -11,7 +11,9 @@
  */
 #include "claim.h"
 
+#include "hidden.h"
 #include "hints.h"
+#include "hook_ipc.h"
 #include "hook_pool.h"
 
 /* What pools hold without need and what the dead held comes back before anyone is refused. */
@@ -43,6 +45,9 @@ CUresult lim_claim_begin(struct lim_claim *claim, bool is_sound, uint64_t granul
     }
     if (!is_sound) {
         return CUDA_SUCCESS;
+    }
+    if (!LIM_USUAL(!lim_is_dirty(claim->process, LIM_HIDDEN_DIRTY))) {
+        lim_hidden_catch_up(claim->process);
     }
     claim->site = lim_current_site(claim->process);
     return claim->site.device == LIM_NO_DEVICE ? CUDA_SUCCESS : charge(claim, granules);
@@ -123,6 +128,8 @@ bool lim_pays_itself(const struct record *record)
 {
     switch (record->class) {
     case RECORD_LINEAR:
+    case RECORD_MANAGED:
+    case RECORD_EXTERNAL:
     case RECORD_ARRAY: return true;
     case RECORD_ASYNC: return record->link == 0; /* its pool is destroyed */
     default: return false;
@@ -173,6 +180,9 @@ void lim_release(struct lim_process *process, const struct record *record)
         lim_give_locked(process, record->device, record->granules);
     }
     lim_unlock(process);
+    if (!LIM_USUAL(record->mark == 0)) {
+        lim_export_freed(process, record->key);
+    }
     if (!pays_itself) {
         lim_pool_block_freed(process, record);
     }

@@ -18,6 +18,7 @@
 
 #include <string.h>
 
+#include "compute.h"
 #include "elf.h"
 
 #define ENDINGS_MASK ((UINT64_C(1) << LIM_ENDINGS_BITS) - 1u)
@@ -99,6 +100,7 @@ struct lim_process *lim_context_ending(void)
     struct lim_process *process = lim_attached();
     if (process != NULL) {
         __atomic_fetch_add(&process->contexts, 1, __ATOMIC_ACQ_REL);
+        lim_stop_collecting(process);
     }
     return process;
 }
@@ -141,9 +143,13 @@ struct lim_site lim_current_site(struct lim_process *process)
 
 struct lim_site lim_stream_site(struct lim_process *process, CUstream stream, bool per_thread)
 {
-    struct lim_site site = lim_current_site(process);
     CUcontext owner = NULL;
+    uint64_t contexts = __atomic_load_n(&process->contexts, __ATOMIC_ACQUIRE); /* before asking anything */
     CUresult result = per_thread ? CALL(cuStreamGetCtx_ptsz, stream, &owner) : CALL(cuStreamGetCtx, stream, &owner);
+    if (LIM_USUAL(result == CUDA_SUCCESS && owner == remembered.site.context && contexts == remembered.contexts)) {
+        return remembered.site;
+    }
+    struct lim_site site = lim_current_site(process);
     if (result != CUDA_SUCCESS || owner == site.context) {
         return site;
     }
@@ -153,4 +159,12 @@ struct lim_site lim_stream_site(struct lim_process *process, CUstream stream, bo
         CALL(cuCtxPopCurrent_v2, &owner);
     }
     return site;
+}
+
+bool lim_is_capturing(CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = per_thread ? CALL(cuStreamIsCapturing_ptsz, stream, &status)
+                                 : CALL(cuStreamIsCapturing, stream, &status);
+    return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

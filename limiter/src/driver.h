@@ -72,4 +72,7 @@ void lim_context_ended(struct lim_process *process);
 /* The context of a stream and its device; `per_thread` tells how stream 0 is meant. */
 struct lim_site lim_stream_site(struct lim_process *process, CUstream stream, bool per_thread);
 
+/* True while calls on the stream become nodes of a graph: nothing may be waited for, and nothing takes memory yet. */
+bool lim_is_capturing(CUstream stream, bool per_thread);
+
 #endif

@@ -200,6 +200,59 @@ static int visit_owner(struct dl_phdr_info *info, size_t size, void *argument)
     return 1;
 }
 
+/* Symbols in the table of an object: the older hash table has the count, the newer one ends with its last chain. */
+static uint32_t symbol_count(const struct object *object)
+{
+    if (object->sysv_hash != NULL) {
+        return object->sysv_hash[1];
+    }
+    if (object->gnu_hash == NULL) {
+        return 0;
+    }
+    const uint32_t buckets = object->gnu_hash[0];
+    const uint32_t first = object->gnu_hash[1];
+    const uint32_t *bucket = object->gnu_hash + 4 + object->gnu_hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t *chain = bucket + buckets;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < buckets; i++) {
+        last = bucket[i] > last ? bucket[i] : last;
+    }
+    while (last >= first && last != 0 && (chain[last - first] & 1u) == 0) {
+        last++;
+    }
+    return last < first || last == 0 ? first : last + 1u;
+}
+
+struct walk {
+    const char *library;
+    void (*visit)(const char *name, void *with);
+    void *with;
+};
+
+static int visit_exports(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    const struct walk *walk = argument;
+    struct object object = read_object(info);
+    (void)size;
+    if (!is_named(info, &object, walk->library) || is_self(info) || object.symbols == NULL || object.strings == NULL) {
+        return 0;
+    }
+    uint32_t count = symbol_count(&object);
+    for (uint32_t index = 1; index < count; index++) {
+        const ElfW(Sym) *symbol = &object.symbols[index];
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC) {
+            walk->visit(object.strings + symbol->st_name, walk->with);
+        }
+    }
+    return 1;
+}
+
+void lim_elf_each(const char *library, void (*visit)(const char *name, void *with), void *with)
+{
+    struct walk walk = {library, visit, with};
+    dl_iterate_phdr(visit_exports, &walk);
+}
+
 void *lim_elf_symbol(const char *library, const char *symbol)
 {
     struct search search = {.library = library, .symbol = symbol};

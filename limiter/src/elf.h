@@ -14,4 +14,7 @@ bool lim_elf_owns(const char *library, const void *address);
 /* True if the address lies in this library. */
 bool lim_elf_is_ours(const void *address);
 
+/* Calls visit(name, with) for every function that the first loaded object of that name defines and exports. */
+void lim_elf_each(const char *library, void (*visit)(const char *name, void *with), void *with);
+
 #endif

@@ -1,21 +1,41 @@
 /* DESIGN
  *
- * cuInit, where a process enters its share, and the calls that end a context, where the driver frees everything that
- * was allocated in it: the records of that context go too. Handles of cuMemCreate and pools belong to the process or
- * the device and stay; pools are read again.
+ * cuInit, where a process enters its share, and the life of contexts. Making one takes memory that no call shows: it is
+ * measured and charged (hidden.c), and a context that does not fit is destroyed again and refused. Ending one frees
+ * everything that was allocated in it: the records of that context go too. Handles of cuMemCreate and pools belong to
+ * the process or the device and stay; pools are read again.
  *
  * A primary context is known by its device's number only; retaining it tells which context that is. It ends with the
  * last release, which the driver is asked about, or with a reset.
  *
  * Every call here that may end a context tells driver.c before and after, as a context's address may come back.
  */
+#include "claim.h"
+#include "compute.h"
 #include "driver.h"
+#include "hidden.h"
 #include "hook_pool.h"
+#include "unknown.h"
 
 /* A share without room for one more process is told at the start, not at the first allocation. */
 LIM_EXPORT CUresult cuInit(unsigned int flags)
 {
-    return lim_process() == NULL ? LIM_DENIED : CALL(cuInit, flags);
+    struct lim_process *process = lim_process();
+    if (process == NULL) {
+        return LIM_DENIED;
+    }
+    CUresult result = CALL(cuInit, flags);
+    if (result == CUDA_SUCCESS) {
+        lim_report_unknown(process->region);
+    }
+    return result;
+}
+
+/* -- the end of a context --------------------------------------------------------------------------------------- */
+
+static bool is_in_a_context(const struct record *record)
+{
+    return record->class == RECORD_LINEAR || record->class == RECORD_MANAGED || record->class == RECORD_ARRAY;
 }
 
 /* Forgets what was allocated in a context that is gone. After the driver call: until then the memory is in use, and a
@@ -23,11 +43,11 @@ LIM_EXPORT CUresult cuInit(unsigned int flags)
 static void drop_context(struct lim_process *process, uint64_t context)
 {
     struct record *record;
+    lim_forget_context(process, (const void *)(uintptr_t)context);
     lim_lock(process);
     for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
         at = (size_t)(record - process->ledger.records);
-        bool is_in_it = record->class == RECORD_LINEAR || record->class == RECORD_ARRAY;
-        if (!is_in_it || record->context != context) {
+        if (!is_in_a_context(record) || record->context != context) {
             at++;
             continue;
         }
@@ -38,33 +58,185 @@ static void drop_context(struct lim_process *process, uint64_t context)
     lim_settle_pools(process);
 }
 
-static uint64_t primary_context(struct lim_process *process, CUdevice device)
+/* The record of a context leaves the ledger; class NONE for one that is not known. */
+static struct record take_out(struct lim_process *process, uint64_t key)
 {
+    struct record taken = {.class = RECORD_NONE};
     lim_lock(process);
-    struct record *record = lim_ledger_find(&process->ledger, (uint64_t)device, RECORD_CONTEXT);
-    uint64_t context = record == NULL ? 0 : record->context;
+    struct record *record = lim_ledger_find(&process->ledger, key, RECORD_CONTEXT);
+    if (record != NULL) {
+        taken = *record;
+        lim_ledger_remove(&process->ledger, record);
+    }
     lim_unlock(process);
-    return context;
+    return taken;
 }
 
-LIM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+/* What a context known by `key` held, and what it was, is given back. */
+static void end_context(struct lim_process *process, uint64_t key)
 {
-    CUresult result = CALL(cuDevicePrimaryCtxRetain, context, device);
-    struct lim_process *process = lim_attached();
-    if (result != CUDA_SUCCESS || process == NULL) {
-        return result;
+    struct record record = take_out(process, key);
+    if (record.class != RECORD_NONE) {
+        drop_context(process, record.context);
+        lim_hidden_settle(process, record.device, false);
     }
-    struct record record = {.key = (uint64_t)device, .context = (uint64_t)(uintptr_t)*context, .class = RECORD_CONTEXT};
+}
+
+/* -- the beginning ---------------------------------------------------------------------------------------------- */
+
+/* Writes down a context that is known by `key`; false if it was known already, or there is no memory for that. */
+static bool write_down(struct lim_process *process, uint64_t key, CUcontext context, int device)
+{
+    struct record record = {.key = key,
+                            .context = (uint64_t)(uintptr_t)context,
+                            .class = RECORD_CONTEXT,
+                            .device = (uint8_t)device};
     lim_lock(process);
+    struct record *known = lim_ledger_find(&process->ledger, key, RECORD_CONTEXT);
+    bool is_new = known == NULL || known->context != record.context;
     /* Without room it goes unwritten: then its records stay, which counts too much, never too little. */
-    if (lim_ledger_reserve(&process->ledger, 1)) {
+    is_new = is_new && lim_ledger_reserve(&process->ledger, 1);
+    if (is_new) {
         lim_ledger_insert(&process->ledger, &record, NULL);
     }
     lim_unlock(process);
+    return is_new;
+}
+
+/* Charges what a context that the driver just made takes. False: it does not fit, or the share does not have its
+ * device; nothing is left of it in the books, and the caller ends it. */
+static bool admit(struct lim_process *process, uint64_t key, CUcontext context, CUdevice ordinal)
+{
+    int device = lim_device_of(process, ordinal);
+    if (device < 0) {
+        return false;
+    }
+    if (!write_down(process, key, context, device) || lim_hidden_settle(process, device, true)) {
+        return true;
+    }
+    lim_relieve_pools(process);
+    lim_reap_now(process);
+    if (lim_hidden_settle(process, device, true)) {
+        return true;
+    }
+    take_out(process, key);
+    lim_note_refusal(process, (uint32_t)device);
+    return false;
+}
+
+LIM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+    struct lim_process *process = lim_process();
+    CUcontext context = NULL;
+    if (process == NULL) {
+        return LIM_DENIED;
+    }
+    CUresult result = CALL(cuDevicePrimaryCtxRetain, out == NULL ? NULL : &context, device);
+    if (result != CUDA_SUCCESS || out == NULL) {
+        return result;
+    }
+    if (!admit(process, (uint64_t)device, context, device)) {
+        lim_context_ending();
+        HAS(cuDevicePrimaryCtxRelease_v2) ? CALL(cuDevicePrimaryCtxRelease_v2, device)
+                                          : CALL(cuDevicePrimaryCtxRelease, device);
+        lim_context_ended(process);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = context;
+    return CUDA_SUCCESS;
+}
+
+/* After the driver made a context: the hook's answer. */
+static CUresult created(struct lim_process *process, CUresult result, CUcontext *out, CUcontext context,
+                        CUdevice device)
+{
+    if (result != CUDA_SUCCESS || out == NULL) {
+        return result;
+    }
+    if (!admit(process, (uint64_t)(uintptr_t)context, context, device)) {
+        lim_context_ending();
+        CALL(cuCtxDestroy_v2, context);
+        lim_context_ended(process);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = context;
+    return CUDA_SUCCESS;
+}
+
+#define CREATE(name, out, device, ...)                                                                                \
+    do {                                                                                                              \
+        struct lim_process *process = lim_process();                                                                  \
+        CUcontext context = NULL;                                                                                     \
+        if (process == NULL) {                                                                                        \
+            return LIM_DENIED;                                                                                        \
+        }                                                                                                             \
+        CUresult result = CALL(name, (out) == NULL ? NULL : &context, __VA_ARGS__);                                   \
+        return created(process, result, out, context, device);                                                        \
+    } while (0)
+
+LIM_EXPORT CUresult cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
+{
+    CREATE(cuCtxCreate, out, device, flags, device);
+}
+
+LIM_EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
+{
+    CREATE(cuCtxCreate_v2, out, device, flags, device);
+}
+
+LIM_EXPORT CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *affinity, int count, unsigned int flags,
+                                   CUdevice device)
+{
+    CREATE(cuCtxCreate_v3, out, device, affinity, count, flags, device);
+}
+
+LIM_EXPORT CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int flags, CUdevice device)
+{
+    CREATE(cuCtxCreate_v4, out, device, params, flags, device);
+}
+
+/* It makes the primary context, if there is none. */
+LIM_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice device, unsigned int flags)
+{
+    struct lim_process *process = lim_process();
+    if (process == NULL) {
+        return LIM_DENIED;
+    }
+    CUresult result = CALL(cuGreenCtxCreate, out, resources, device, flags);
+    if (result == CUDA_SUCCESS) {
+        lim_mark_dirty(process, LIM_HIDDEN_DIRTY);
+    }
     return result;
 }
 
-/* Forgets what was allocated in a device's primary context, unless somebody still holds that. */
+/* Limits that cost memory: stacks, buffers and heaps of the current context. */
+static bool is_memory_limit(CUlimit limit)
+{
+    return limit <= CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT;
+}
+
+/* A limit whose memory does not fit is set back and refused. */
+LIM_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct lim_process *process = lim_attached();
+    size_t before = 0;
+    if (process == NULL || !is_memory_limit(limit) || CALL(cuCtxGetLimit, &before, limit) != CUDA_SUCCESS) {
+        return CALL(cuCtxSetLimit, limit, value);
+    }
+    CUresult result = CALL(cuCtxSetLimit, limit, value);
+    int device = lim_current_site(process).device;
+    if (result != CUDA_SUCCESS || lim_hidden_settle(process, device, true)) {
+        return result;
+    }
+    CALL(cuCtxSetLimit, limit, before);
+    lim_hidden_settle(process, device, false);
+    lim_note_refusal(process, (uint32_t)device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* -- calls that may end one ------------------------------------------------------------------------------------- */
+
+/* Forgets a device's primary context and what was allocated in it, unless somebody still holds it. */
 static void drop_primary(struct lim_process *process, CUdevice device, bool only_if_inactive)
 {
     unsigned int flags = 0;
@@ -74,10 +246,7 @@ static void drop_primary(struct lim_process *process, CUdevice device, bool only
         (CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) != CUDA_SUCCESS || active != 0)) {
         return;
     }
-    uint64_t context = primary_context(process, device);
-    if (context != 0) {
-        drop_context(process, context);
-    }
+    end_context(process, (uint64_t)device);
 }
 
 /* The three below come after the driver call; `process` is what lim_context_ending() returned before it. */
@@ -94,7 +263,7 @@ static CUresult context_ended(struct lim_process *process, CUresult result, CUco
 {
     lim_context_ended(process);
     if (result == CUDA_SUCCESS && process != NULL && context != NULL) {
-        drop_context(process, (uint64_t)(uintptr_t)context);
+        end_context(process, (uint64_t)(uintptr_t)context);
     }
     return result;
 }
@@ -103,6 +272,9 @@ static CUresult context_ended(struct lim_process *process, CUresult result, CUco
 static CUresult some_context_ended(struct lim_process *process, CUresult result)
 {
     lim_context_ended(process);
+    if (process != NULL && result == CUDA_SUCCESS) {
+        lim_forget_context(process, NULL);
+    }
     return result;
 }
 

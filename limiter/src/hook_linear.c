@@ -20,9 +20,9 @@ static void undo(uint64_t pointer)
 
 /* After the driver: the pointer becomes the caller's only if its memory is within the limit. */
 static CUresult finish(struct lim_claim *claim, CUresult result, CUdeviceptr *out, CUdeviceptr pointer,
-                       uint64_t granules)
+                       uint64_t granules, enum record_class class)
 {
-    const struct lim_made made = {.key = pointer, .granules = granules, .class = RECORD_LINEAR, .undo = undo};
+    const struct lim_made made = {.key = pointer, .granules = granules, .class = class, .undo = undo};
     result = lim_claim_finish(claim, result, out == NULL ? NULL : &made);
     if (result == CUDA_SUCCESS && out != NULL) {
         *out = pointer;
@@ -40,7 +40,7 @@ LIM_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     }
     /* A null pointer goes on as one: the driver's error is the answer. */
     result = CALL(cuMemAlloc_v2, dptr == NULL ? NULL : &pointer, bytesize);
-    return finish(&claim, result, dptr, pointer, lim_granules(bytesize));
+    return finish(&claim, result, dptr, pointer, lim_granules(bytesize), RECORD_LINEAR);
 }
 
 LIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
@@ -54,7 +54,7 @@ LIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsign
         return result;
     }
     result = CALL(cuMemAllocManaged, dptr == NULL ? NULL : &pointer, bytesize, flags);
-    return finish(&claim, result, dptr, pointer, lim_granules(bytesize));
+    return finish(&claim, result, dptr, pointer, lim_granules(bytesize), RECORD_MANAGED);
 }
 
 /* width x height in granules, saturating where the product does not fit. */
@@ -85,11 +85,18 @@ LIM_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     }
     result = CALL(cuMemAllocPitch_v2, dptr == NULL ? NULL : &pointer, pPitch == NULL ? NULL : &pitch, width, height,
                   element);
-    result = finish(&claim, result, dptr, pointer, pitched_granules(pitch, height));
+    result = finish(&claim, result, dptr, pointer, pitched_granules(pitch, height), RECORD_LINEAR);
     if (result == CUDA_SUCCESS && pPitch != NULL) {
         *pPitch = pitch;
     }
     return result;
+}
+
+/* What cuMemFree takes: besides plain memory managed one and blocks of pools. */
+LIM_COLD static struct record withdraw_other(struct lim_process *process, uint64_t pointer)
+{
+    struct record record = lim_withdraw(process, pointer, RECORD_ASYNC);
+    return record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_MANAGED) : record;
 }
 
 LIM_EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
@@ -98,10 +105,10 @@ LIM_EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
     if (process == NULL) {
         return CALL(cuMemFree_v2, dptr); /* a free is never refused */
     }
-    /* cuMemFree takes blocks of pools too. Before the driver: it may give the same address out again at once. */
+    /* Before the driver: it may give the same address out again at once. */
     struct record record = lim_withdraw(process, dptr, RECORD_LINEAR);
-    if (record.class == RECORD_NONE) {
-        record = lim_withdraw(process, dptr, RECORD_ASYNC);
+    if (!LIM_USUAL(record.class != RECORD_NONE)) {
+        record = withdraw_other(process, dptr);
     }
     CUresult result = CALL(cuMemFree_v2, dptr);
     if (result == CUDA_SUCCESS) {

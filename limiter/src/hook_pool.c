@@ -10,9 +10,6 @@
  * the allocation is undone (free, synchronise, trim) and refused. Before any refusal the stream is synchronised and
  * the pool trimmed once, as blocks freed but not yet seen by the host still count.
  *
- * Readings race when threads share a pool. Each gets a number before it is made; one that was overtaken by a later
- * reading is dropped. The last reading to start is at least as fresh as any call that ended before it.
- *
  * A destroyed pool gives its memory back only when its blocks are freed, but can no longer be read: its outstanding
  * blocks become charges of their own.
  *
@@ -22,8 +19,11 @@
 #include "hook_pool.h"
 
 #include "account.h"
-#include "atomics.h"
 #include "claim.h"
+#include "compute.h"
+#include "gauge.h"
+#include "hidden.h"
+#include "hook_graph_memory.h"
 
 /* One asynchronous allocation on its way. */
 struct request {
@@ -53,71 +53,9 @@ static bool read_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, uin
     return known;
 }
 
-/* The record of a counted pool, NULL for one that is unknown or backs no memory of ours. Lock held. */
-static struct record *counted_pool(struct lim_process *process, uint64_t key)
-{
-    struct record *pool = lim_ledger_find(&process->ledger, key, RECORD_POOL);
-    return pool == NULL || pool->uncounted ? NULL : pool;
-}
-
-/* The figure for the agent: how much of the slot's memory backs pools. Lock held; `change` wraps when negative. */
-static void show_pool_memory(struct lim_process *process, uint32_t device, uint64_t change)
-{
-    uint64_t *shown = &process->region->slot[process->slot].device[device].pool_granules;
-    word_store(shown, word_load(shown) + change);
-}
-
-/* Sets the charge of a pool to `target`; `reserved` of what is charged belongs to the caller and is used up. Lock held.
- * False only if `strict` and the growth goes past the limit; then nothing changed. */
-static bool set_charge(struct lim_process *process, struct record *pool, uint64_t target, uint64_t reserved,
-                       bool strict)
-{
-    uint64_t charged = pool->granules + reserved;
-    if (target > charged && strict && !lim_take_locked(process, pool->device, target - charged)) {
-        return false;
-    }
-    if (target > charged && !strict) {
-        lim_force_locked(process, pool->device, target - charged);
-    }
-    if (target < charged) {
-        lim_give_locked(process, pool->device, charged - target);
-    }
-    show_pool_memory(process, pool->device, target - pool->granules);
-    pool->granules = target;
-    return true;
-}
-
-/* Reads the pool and applies the reading unless a later one was applied. See set_charge for `reserved` and `strict`. */
-static bool apply_reading(struct lim_process *process, uint64_t key, uint64_t reserved, bool strict)
-{
-    uint64_t bytes;
-    uint32_t number = 0;
-    lim_lock(process);
-    struct record *pool = counted_pool(process, key);
-    if (pool != NULL) {
-        number = ++pool->readings;
-    }
-    lim_unlock(process);
-    if (pool == NULL || !read_attribute(pool_of(key), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes)) {
-        return true;
-    }
-    bool applied = true;
-    lim_lock(process);
-    pool = counted_pool(process, key);
-    if (pool != NULL) {
-        bool is_latest = (int32_t)(number - pool->applied) > 0;
-        applied = set_charge(process, pool, is_latest ? lim_granules(bytes) : pool->granules, reserved, strict);
-        if (applied && is_latest) {
-            pool->applied = number;
-        }
-    }
-    lim_unlock(process);
-    return applied;
-}
-
 void lim_settle_pool(struct lim_process *process, uint64_t pool)
 {
-    apply_reading(process, pool, 0, false);
+    lim_gauge_read(process, RECORD_POOL, pool, 0, false);
 }
 
 /* The i-th listed pool; false behind the last. */
@@ -133,9 +71,20 @@ static bool listed_pool(struct lim_process *process, uint32_t i, uint64_t *key)
 void lim_settle_pools(struct lim_process *process)
 {
     uint64_t key;
-    __atomic_store_n(&process->pools_dirty, 0u, __ATOMIC_RELAXED);
+    lim_mark_clean(process, LIM_POOLS_DIRTY); /* first: a call that comes meanwhile marks it again */
     for (uint32_t i = 0; listed_pool(process, i, &key); i++) {
         lim_settle_pool(process, key);
+    }
+    lim_settle_graphs(process);
+}
+
+void lim_settle_dirty(struct lim_process *process)
+{
+    if (lim_is_dirty(process, LIM_POOLS_DIRTY)) {
+        lim_settle_pools(process);
+    }
+    if (lim_is_dirty(process, LIM_HIDDEN_DIRTY)) {
+        lim_hidden_catch_up(process);
     }
 }
 
@@ -146,15 +95,17 @@ void lim_relieve_pools(struct lim_process *process)
         CALL(cuMemPoolTrimTo, pool_of(key), 0);
         lim_settle_pool(process, key);
     }
-}
-
-static void mark_dirty(struct lim_process *process)
-{
-    __atomic_store_n(&process->pools_dirty, 1u, __ATOMIC_RELAXED);
+    lim_trim_graphs(process);
+    lim_hidden_look_again(process);
 }
 
 static void list_pool(struct lim_process *process, uint64_t key)
 {
+    for (uint32_t i = 0; i < process->pool_count; i++) {
+        if (process->pools[i] == key) {
+            return;
+        }
+    }
     if (process->pool_count < LIM_LISTED_POOLS) {
         process->pools[process->pool_count++] = key;
     }
@@ -173,32 +124,18 @@ static void unlist_pool(struct lim_process *process, uint64_t key)
 /* Learns a pool. False when there is no memory to write it down. */
 static bool learn_pool(struct lim_process *process, CUmemoryPool handle, int device)
 {
-    /* Host pools and imported ones are written down too: an allocation from one must not be taken for ours. */
-    struct record record = {.key = key_of(handle),
-                            .class = RECORD_POOL,
-                            .device = (uint8_t)(device < 0 ? 0 : device),
-                            .uncounted = device < 0};
-    bool known = true;
     lim_lock(process);
-    if (lim_ledger_find(&process->ledger, record.key, RECORD_POOL) == NULL) {
-        known = lim_ledger_reserve(&process->ledger, 1);
-        if (known) {
-            lim_ledger_insert(&process->ledger, &record, NULL);
-            if (device >= 0) {
-                list_pool(process, record.key);
-            }
-        }
+    bool known = lim_ledger_find(&process->ledger, key_of(handle), RECORD_POOL) != NULL;
+    lim_unlock(process);
+    if (known || !lim_gauge_learn(process, RECORD_POOL, key_of(handle), device)) {
+        return known;
+    }
+    lim_lock(process);
+    if (device >= 0) {
+        list_pool(process, key_of(handle));
     }
     lim_unlock(process);
-    return known;
-}
-
-static bool is_capturing(CUstream stream, bool per_thread)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = per_thread ? CALL(cuStreamIsCapturing_ptsz, stream, &status)
-                                 : CALL(cuStreamIsCapturing, stream, &status);
-    return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return true;
 }
 
 static void synchronise(const struct request *request)
@@ -269,10 +206,10 @@ static CUresult finish(struct request *request, CUresult result, CUdeviceptr *ou
         lim_settle_pool(request->process, key);
         return result;
     }
-    if (!apply_reading(request->process, key, request->granules, true)) {
+    if (!lim_gauge_read(request->process, RECORD_POOL, key, request->granules, true)) {
         /* The pool took more than it was asked for, past the limit. The dead may leave room for it. */
         lim_reap_now(request->process);
-        if (!apply_reading(request->process, key, request->granules, true)) {
+        if (!lim_gauge_read(request->process, RECORD_POOL, key, request->granules, true)) {
             return undo(request, pointer);
         }
     }
@@ -282,7 +219,7 @@ static CUresult finish(struct request *request, CUresult result, CUdeviceptr *ou
                             .class = RECORD_ASYNC,
                             .device = (uint8_t)request->site.device};
     lim_record(request->process, &record);
-    mark_dirty(request->process);
+    lim_mark_dirty(request->process, LIM_POOLS_DIRTY);
     *out = pointer;
     return CUDA_SUCCESS;
 }
@@ -324,7 +261,10 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool asked, CUs
     if (request.process == NULL) {
         return LIM_DENIED;
     }
-    if (out == NULL || bytes == 0 || is_capturing(stream, per_thread) || !place_request(&request)) {
+    if (lim_is_dirty(request.process, LIM_HIDDEN_DIRTY)) {
+        lim_hidden_catch_up(request.process);
+    }
+    if (out == NULL || bytes == 0 || lim_is_capturing(stream, per_thread) || !place_request(&request)) {
         return call_driver(&request, asked, out, bytes);
     }
     if (request.site.device == LIM_UNLISTED_DEVICE || !learn_pool(request.process, request.pool, request.site.device) ||
@@ -360,7 +300,7 @@ LIM_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes
 
 void lim_pool_block_freed(struct lim_process *process, const struct record *record)
 {
-    mark_dirty(process); /* the stream may reach the free later */
+    lim_mark_dirty(process, LIM_POOLS_DIRTY); /* the stream may reach the free later */
     lim_settle_pool(process, record->link);
 }
 
@@ -371,6 +311,7 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, bool per_thread
     if (process != NULL) {
         record = lim_withdraw(process, pointer, RECORD_ASYNC);
         record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_LINEAR) : record;
+        record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_MANAGED) : record;
     }
     CUresult result = per_thread ? CALL(cuMemFreeAsync_ptsz, pointer, stream) : CALL(cuMemFreeAsync, pointer, stream);
     if (process != NULL && result == CUDA_SUCCESS) {
@@ -441,14 +382,11 @@ static uint64_t orphan_blocks(struct lim_process *process, uint64_t pool)
 static void forget_pool(struct lim_process *process, uint64_t key)
 {
     lim_lock(process);
-    struct record *pool = counted_pool(process, key);
+    struct record *pool = lim_gauge_find(process, RECORD_POOL, key);
     if (pool != NULL) {
-        set_charge(process, pool, orphan_blocks(process, key), 0, false);
-        show_pool_memory(process, pool->device, 0 - pool->granules);
         unlist_pool(process, key);
-    }
-    pool = lim_ledger_find(&process->ledger, key, RECORD_POOL);
-    if (pool != NULL) {
+        lim_gauge_end(process, pool, orphan_blocks(process, key));
+    } else if ((pool = lim_ledger_find(&process->ledger, key, RECORD_POOL)) != NULL) {
         lim_ledger_remove(&process->ledger, pool);
     }
     lim_unlock(process);
@@ -484,12 +422,16 @@ LIM_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
     return settle_after(CALL(cuMemPoolSetAttribute, pool, attribute, value), pool);
 }
 
-/* Synchronising is when pools give memory back. Costs nothing where no pool is in use. */
+/* Synchronising is when pools give memory back, and when kernels have their code and stacks. Costs one load where there
+ * is nothing to look at. */
 static CUresult settle_dirty(CUresult result)
 {
     struct lim_process *process = lim_attached();
-    if (process != NULL && __atomic_load_n(&process->pools_dirty, __ATOMIC_RELAXED) != 0) {
-        lim_settle_pools(process);
+    if (process != NULL) {
+        lim_collect(process);
+    }
+    if (process != NULL && lim_is_dirty(process, LIM_POOLS_DIRTY | LIM_HIDDEN_DIRTY)) {
+        lim_settle_dirty(process);
     }
     return result;
 }

@@ -7,10 +7,14 @@
 /* Sets a pool's charge to what the driver says it has reserved now. */
 void lim_settle_pool(struct lim_process *process, uint64_t pool);
 
-/* The same for every listed pool of the process. */
+/* The same for every listed pool of the process, and for what its graphs have reserved. */
 void lim_settle_pools(struct lim_process *process);
 
-/* Gives unused pool memory back to the device and settles: for use before a refusal. Does not wait for streams. */
+/* Reads again what calls since the last time may have changed: pools, graphs, hidden memory. */
+LIM_COLD void lim_settle_dirty(struct lim_process *process);
+
+/* Gives unused memory of pools and graphs back to the device and settles: for use before a refusal. Does not wait for
+ * streams. */
 void lim_relieve_pools(struct lim_process *process);
 
 /* A block of a pool was freed; its record is gone already. */

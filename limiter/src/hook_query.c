@@ -13,6 +13,7 @@
 #include "account.h"
 #include "atomics.h"
 #include "driver.h"
+#include "hidden.h"
 #include "hook_pool.h"
 #include "tessera_region_api.h"
 
@@ -41,12 +42,12 @@ static struct view share_view(struct tessera_region *region, int device, uint64_
     return view;
 }
 
-/* Pools may hold less than when they were last read. */
-static void refresh_pools(void)
+/* Pools may hold less than when they were last read, and loaded code is measured only when somebody looks. */
+static void refresh(void)
 {
     struct lim_process *process = lim_attached();
-    if (process != NULL && __atomic_load_n(&process->pools_dirty, __ATOMIC_RELAXED) != 0) {
-        lim_settle_pools(process);
+    if (process != NULL && lim_is_dirty(process, LIM_POOLS_DIRTY | LIM_HIDDEN_DIRTY)) {
+        lim_settle_dirty(process);
     }
 }
 
@@ -62,7 +63,7 @@ LIM_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    refresh_pools();
+    refresh();
     /* The driver answered for the current context, so there is one and the site is its. */
     struct view view = share_view(process->region, lim_current_site(process).device, real_total, real_free);
     if (free != NULL) {
@@ -116,7 +117,7 @@ LIM_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_
     nvmlReturn_t result =
         CALL_OR(NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDeviceGetMemoryInfo, device, memory == NULL ? NULL : &real);
     if (result == NVML_SUCCESS && memory != NULL) {
-        refresh_pools();
+        refresh();
         struct view view = share_view(region, nvml_device(region, device), real.total, real.total);
         *memory = (nvmlMemory_t){.total = view.total, .free = view.free, .used = view.used};
     }
@@ -133,7 +134,7 @@ LIM_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemo
     }
     nvmlReturn_t result = CALL_OR(NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDeviceGetMemoryInfo_v2, device, memory);
     if (result == NVML_SUCCESS && memory != NULL) {
-        refresh_pools();
+        refresh();
         struct view view = share_view(region, nvml_device(region, device), memory->total, memory->total);
         memory->total = view.total;
         memory->used = view.used;

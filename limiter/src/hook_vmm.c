@@ -15,6 +15,9 @@
  * Handle values are the driver's choice, so a released one is taken out of the ledger before the call (another thread
  * may get the same value at once). Addresses are the program's choice; mappings are taken out after.
  *
+ * A multicast object costs nothing and is followed like an allocation without memory. What is bound to it stays alive as
+ * if it were mapped, until it is unbound or the object ends.
+ *
  * Not covered: memory that only an exported descriptor keeps alive after our counts are zero is not charged any more.
  */
 #include "account.h"
@@ -44,6 +47,8 @@ static void refer(struct lim_process *process, uint64_t handle, struct record *a
     lim_ledger_insert(&process->ledger, &record, NULL); /* may move records: `allocation` is not used after this */
 }
 
+static void unbind_all(struct lim_process *process, uint64_t object);
+
 /* Ends an allocation that nothing refers to. Lock held. */
 static void collect(struct lim_process *process, uint64_t number)
 {
@@ -56,6 +61,36 @@ static void collect(struct lim_process *process, uint64_t number)
     if (ended.granules > 0) {
         lim_give_locked(process, ended.device, ended.granules);
         show_vmm_memory(process, ended.device, 0 - ended.granules);
+    } else if (process->bindings > 0) {
+        unbind_all(process, number);
+    }
+}
+
+/* One reference less to an allocation that was mapped or bound. Lock held. */
+static void let_go(struct lim_process *process, uint64_t number)
+{
+    struct record *allocation = lim_ledger_find(&process->ledger, number, RECORD_ALLOCATION);
+    if (allocation != NULL && allocation->maps > 0) {
+        allocation->maps--;
+        collect(process, number);
+    }
+}
+
+/* The end of a multicast object unbinds what is bound to it. Lock held. */
+static void unbind_all(struct lim_process *process, uint64_t object)
+{
+    struct record *record;
+    for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
+        at = (size_t)(record - process->ledger.records);
+        if (record->class != RECORD_BINDING || record->owner != object) {
+            at++;
+            continue;
+        }
+        uint64_t number = record->link;
+        lim_ledger_remove(&process->ledger, record);
+        process->bindings--;
+        let_go(process, number);
+        at = 0; /* records moved: look through all again, as this is rare */
     }
 }
 
@@ -269,11 +304,7 @@ static void unmap(struct lim_process *process, struct record *mapping)
 {
     uint64_t number = mapping->link;
     lim_ledger_remove(&process->ledger, mapping);
-    struct record *allocation = lim_ledger_find(&process->ledger, number, RECORD_ALLOCATION);
-    if (allocation != NULL && allocation->maps > 0) {
-        allocation->maps--;
-        collect(process, number);
-    }
+    let_go(process, number);
 }
 
 /* All mappings wholly inside the range. The driver accepts only ranges made of whole mappings, which follow each other:
@@ -319,5 +350,134 @@ LIM_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle 
     } else {
         drop_records(process, 2);
     }
+    return result;
+}
+
+/* -- multicast -------------------------------------------------------------------------------------------------- */
+
+LIM_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
+{
+    struct lim_process *process = lim_attached();
+    if (process == NULL || !reserve_records(process, 2)) {
+        return process == NULL ? CALL(cuMulticastCreate, handle, prop) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = CALL(cuMulticastCreate, handle, prop);
+    if (result == CUDA_SUCCESS) {
+        record_allocation(process, *handle, LIM_NO_DEVICE, 0);
+    } else {
+        drop_records(process, 2);
+    }
+    return result;
+}
+
+/* A place in a multicast object: the devices' parts lie side by side, each with offsets of its own. */
+static uint64_t place_of(uint64_t object, uint32_t device, uint64_t offset)
+{
+    return (object << 8 | device) * UINT64_C(0x9e3779b97f4a7c15) ^ offset;
+}
+
+/* The number behind a handle, 0 for none. Lock held. */
+static uint64_t number_of(struct lim_process *process, uint64_t handle)
+{
+    struct record *known = lim_ledger_find(&process->ledger, handle, RECORD_HANDLE);
+    return known == NULL ? 0 : known->link;
+}
+
+/* After the driver bound memory to an object: one more reference to it. One record reserved. */
+static CUresult bound(struct lim_process *process, CUresult result, uint64_t object_handle, uint64_t offset,
+                      uint64_t number)
+{
+    lim_lock(process);
+    uint64_t object = number_of(process, object_handle);
+    struct record *allocation = lim_ledger_find(&process->ledger, number, RECORD_ALLOCATION);
+    if (result == CUDA_SUCCESS && object != 0 && allocation != NULL) {
+        struct record record = {.key = place_of(object, allocation->device, offset),
+                                .link = number,
+                                .owner = object,
+                                .class = RECORD_BINDING};
+        allocation->maps++;
+        process->bindings++;
+        lim_ledger_insert(&process->ledger, &record, NULL);
+    } else {
+        lim_ledger_unreserve(&process->ledger, 1);
+    }
+    lim_unlock(process);
+    return result;
+}
+
+static uint64_t number_of_handle(struct lim_process *process, uint64_t handle)
+{
+    lim_lock(process);
+    uint64_t number = number_of(process, handle);
+    lim_unlock(process);
+    return number;
+}
+
+static uint64_t number_at(struct lim_process *process, uint64_t address)
+{
+    lim_lock(process);
+    struct record *mapping = mapping_at(process, address);
+    uint64_t number = mapping == NULL ? 0 : mapping->link;
+    lim_unlock(process);
+    return number;
+}
+
+#define BIND(name, object, offset, number, ...)                                                                       \
+    do {                                                                                                              \
+        struct lim_process *process = lim_attached();                                                                 \
+        if (process == NULL || !reserve_records(process, 1)) {                                                        \
+            return process == NULL ? CALL(name, __VA_ARGS__) : CUDA_ERROR_OUT_OF_MEMORY;                              \
+        }                                                                                                             \
+        CUresult result = CALL(name, __VA_ARGS__);                                                                    \
+        return bound(process, result, object, offset, number);                                                        \
+    } while (0)
+
+LIM_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
+                                       CUmemGenericAllocationHandle memory, size_t from, size_t size,
+                                       unsigned long long flags)
+{
+    BIND(cuMulticastBindMem, object, offset, number_of_handle(process, memory), object, offset, memory, from, size,
+         flags);
+}
+
+LIM_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                          CUmemGenericAllocationHandle memory, size_t from, size_t size,
+                                          unsigned long long flags)
+{
+    BIND(cuMulticastBindMem_v2, object, offset, number_of_handle(process, memory), object, device, offset, memory, from,
+         size, flags);
+}
+
+LIM_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr address,
+                                        size_t size, unsigned long long flags)
+{
+    BIND(cuMulticastBindAddr, object, offset, number_at(process, address), object, offset, address, size, flags);
+}
+
+LIM_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                           CUdeviceptr address, size_t size, unsigned long long flags)
+{
+    BIND(cuMulticastBindAddr_v2, object, offset, number_at(process, address), object, device, offset, address, size,
+         flags);
+}
+
+LIM_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice ordinal, size_t offset, size_t size)
+{
+    struct lim_process *process = lim_attached();
+    CUresult result = CALL(cuMulticastUnbind, object, ordinal, offset, size);
+    int device = process == NULL ? LIM_NO_DEVICE : lim_device_of(process, ordinal);
+    if (result != CUDA_SUCCESS || device < 0) {
+        return result;
+    }
+    lim_lock(process);
+    uint64_t key = place_of(number_of(process, object), (uint32_t)device, offset);
+    struct record *binding = lim_ledger_find(&process->ledger, key, RECORD_BINDING);
+    if (binding != NULL) {
+        uint64_t number = binding->link;
+        lim_ledger_remove(&process->ledger, binding);
+        process->bindings--;
+        let_go(process, number);
+    }
+    lim_unlock(process);
     return result;
 }

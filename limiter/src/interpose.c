@@ -12,6 +12,8 @@
  * as it is. An address in this library comes from a global lookup, which finds our exports before the driver's; there
  * the lookup is repeated behind us, so that a program without a driver is told so.
  *
+ * Names that are not hooked may still be refused, where the share's policy wants that (unknown.c).
+ *
  * Limits. For hooked names only, RTLD_NEXT is taken as "after this library" and not "after the caller": a library that
  * wraps the driver and sits before us in the search order still reaches the driver through us. dlmopen, RTLD_DEEPBIND
  * and static programs are not reached; the agent sees them from outside.
@@ -26,6 +28,7 @@
 #include "driver.h"
 #include "elf.h"
 #include "resolve.h"
+#include "unknown.h"
 
 #define LIBC "libc.so.6"
 #define LIBDL "libdl.so.2" /* has the functions before glibc 2.34 */
@@ -114,12 +117,23 @@ static void *replace(void *address, const char *name, const char *library, void 
     return address;
 }
 
+/* A driver function that the share's policy refuses (unknown.c): the lookup fails, and dlerror() says which symbol. */
+static struct answer refuse_unknown(void *handle, const char *name, const char *version)
+{
+    void *address = look_up(handle, name, version);
+    if (address != NULL && lim_elf_owns(CUDA_LIBRARY, address)) {
+        address = look_up(handle, name, "TESSERA_REFUSED"); /* no library has such a version */
+    }
+    return (struct answer){address, 1};
+}
+
 static __attribute__((noinline)) struct answer answer(void *handle, const char *name, const char *version)
 {
     const char *library = NULL;
     void *hook = hook_for(name, &library);
     if (hook == NULL) {
-        return (struct answer){NULL, 0};
+        bool is_refused = may_be_hooked(name) && lim_is_unknown(name) && lim_refuses_unknown();
+        return is_refused ? refuse_unknown(handle, name, version) : (struct answer){NULL, 0};
     }
     void *address = look_up(handle, name, version);
     if (address != NULL && lim_elf_is_ours(address)) {

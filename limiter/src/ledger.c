@@ -87,6 +87,8 @@ struct record *lim_ledger_insert(struct ledger *ledger, const struct record *rec
     at->class = record->class;
     at->device = record->device;
     at->uncounted = record->uncounted;
+    at->mark = record->mark;
+    at->openings = record->openings;
     return at;
 }
 

@@ -18,32 +18,42 @@ enum record_class {
     RECORD_ALLOCATION, /* key: our number; granules: charged; refs, maps */
     RECORD_HANDLE,     /* key: generic allocation handle; refs; link: allocation */
     RECORD_MAPPING,    /* key: address; size: bytes; link: allocation */
-    RECORD_CONTEXT     /* key: device ordinal; context: its primary context */
+    RECORD_CONTEXT,    /* key: device ordinal, context: its primary context; or key: a created context */
+    RECORD_GRAPHS,     /* key: device ordinal; granules: charged for what its graphs have reserved */
+    RECORD_EXEC,       /* key: executable graph + device; link: device ordinal; granules: its allocation nodes' sum */
+    RECORD_MANAGED,    /* key: pointer; charged by itself, though its pages may be elsewhere */
+    RECORD_BINDING,    /* key: place in a multicast object; link: allocation; owner: the object's number */
+    RECORD_EXPORT,     /* key: pointer that others may open; link: tag; granules: its size */
+    RECORD_IMPORT,     /* key: pointer of another process's memory; link: tag; granules: its size, paid for if marked */
+    RECORD_EXTERNAL,   /* key: external memory; charged by itself, if it is charged at all */
+    RECORD_HOST        /* key: host address; link: bytes; granules: charged, where host and device memory are one */
 };
 
 struct record {
     uint64_t key;
     union {
         uint64_t context; /* LINEAR, ARRAY: what it is freed with; CONTEXT: the primary context */
-        uint64_t link;    /* ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation */
+        uint64_t link;    /* EXPORT, IMPORT: tag; ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation; EXEC: ordinal */
         struct {          /* ALLOCATION */
             uint32_t refs; /* by all its handles */
             uint32_t maps;
         };
-        struct {               /* POOL */
+        struct {               /* POOL, GRAPHS */
             uint32_t readings; /* of its gauge, begun */
             uint32_t applied;  /* number of the last one applied */
         };
     };
     union {
-        uint64_t granules; /* LINEAR, ARRAY, ASYNC: its size; POOL, ALLOCATION: charged */
+        uint64_t granules; /* LINEAR, ARRAY, ASYNC, EXEC: its size; POOL, GRAPHS, ALLOCATION: charged */
         uint64_t size;     /* MAPPING: bytes */
         uint64_t uses;     /* HANDLE: how often this value was given */
+        uint64_t owner;    /* BINDING: number of the multicast object */
     };
     uint8_t class;
     uint8_t device;    /* index in the region */
-    uint8_t uncounted; /* POOL: backs no device memory of ours */
-    uint8_t spare[5];
+    uint8_t uncounted; /* POOL, GRAPHS: backs no device memory of ours */
+    uint8_t mark;      /* LINEAR: was handed out to others; IMPORT: paid for by this process */
+    uint32_t openings; /* IMPORT: how often it was opened and not closed */
 };
 
 struct ledger {

@@ -33,6 +33,7 @@
 
 #include "account.h"
 #include "atomics.h"
+#include "hook_ipc.h"
 #include "region.h"
 #include "slots.h"
 
@@ -164,9 +165,16 @@ uint64_t lim_limit(const struct tessera_region *region, uint32_t device)
     return (flags & TESSERA_DEVICE_ENABLED) != 0 ? word_load(&control->memory_limit) : 0;
 }
 
+static uint64_t unseen(const struct tessera_region *region, uint32_t device)
+{
+    return word_load(&region->control.device[device].unseen_bytes);
+}
+
 bool lim_take_locked(struct lim_process *process, uint32_t device, uint64_t granules)
 {
-    uint64_t limit = lim_limit(process->region, device) / TESSERA_GRANULE;
+    uint64_t limit = lim_limit(process->region, device);
+    uint64_t taken = unseen(process->region, device); /* without a record of ours: it leaves less for the gauge */
+    limit = limit > taken ? (limit - taken) / TESSERA_GRANULE : 0;
     return granules == 0 || lim_charge(process->region, process->slot, device, granules, limit);
 }
 
@@ -189,7 +197,9 @@ bool lim_reap_now(struct lim_process *process)
     uint64_t now = lim_coarse_ns();
     word_store(&process->region->slot[process->slot].heartbeat_ns, now);
     __atomic_store_n(&process->scanned_ns, now, __ATOMIC_RELAXED);
-    return lim_reap_dead(process->region, &process->identity, process->slot) > 0;
+    bool reaped = lim_reap_dead(process->region, &process->identity, process->slot) > 0;
+    lim_adopt_orphans(process); /* what the dead left open with us */
+    return reaped;
 }
 
 void lim_note_refusal(struct lim_process *process, uint32_t device)
@@ -254,7 +264,9 @@ static void reap_sometimes(struct tessera_region *region)
 uint64_t lim_used(struct tessera_region *region, uint32_t device)
 {
     reap_sometimes(region);
-    return lim_gauge_used(word_load(&region->usage.device[device].gauge)) * TESSERA_GRANULE;
+    uint64_t used = lim_gauge_used(word_load(&region->usage.device[device].gauge)) * TESSERA_GRANULE;
+    uint64_t more = unseen(region, device);
+    return more > UINT64_MAX - used ? UINT64_MAX : used + more;
 }
 
 static int hex_value(char digit)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "compute_state.h"
 #include "hints.h"
 #include "ledger.h"
 #include "liveness.h"
@@ -24,17 +25,25 @@ struct lim_process {
     uint32_t lock;     /* 0 free, 1 held */
     uint32_t attached; /* non-zero: the fields below are valid */
     uint32_t slot;
-    uint32_t pools_dirty; /* memory was given to pools that they may still return */
+    uint32_t dirty;       /* what has to be looked at again: LIM_*_DIRTY of hidden.h */
     uint64_t contexts;    /* changes whenever a context ends: driver.c */
     struct tessera_region *region;
     struct ledger ledger;
 
     uint64_t scanned_ns;
+    uint64_t measured_ns;     /* of hidden memory */
+    uint32_t measurements[TESSERA_MAX_DEVICES]; /* of hidden memory, begun */
+    uint32_t applied[TESSERA_MAX_DEVICES];      /* number of the last one applied */
     uint64_t next_allocation; /* number of the last VMM allocation recorded */
     struct process_identity identity;
     uint8_t device_of[LIM_MAPPED_ORDINALS]; /* CUdevice -> region index + 1; 0 not asked yet */
     uint32_t pool_count;
+    uint32_t graph_memory;   /* not 0: executable graphs that allocate were made */
+    uint32_t imports;        /* memory of other processes that is open */
+    uint32_t bindings;       /* to multicast objects */
+    uint64_t graph_ordinals; /* bit n: graphs reserve memory on the driver's device n */
     uint64_t pools[LIM_LISTED_POOLS]; /* counted pools; one more than fit is settled by its own calls only */
+    struct lim_compute compute;
 };
 
 _Static_assert(offsetof(struct lim_process, scanned_ns) == 64, "what every call needs is one cache line");
@@ -57,6 +66,18 @@ static inline bool lim_try_lock(uint32_t *lock)
 /* Takes the lock when somebody else has it: rare, as it is held for a few instructions. Nobody is woken; waits have an
  * end. That keeps unlocking a plain store, which is most of what a lock costs when nobody else wants it. */
 LIM_COLD void lim_wait_lock(uint32_t *lock);
+
+static inline void lim_lock_word(uint32_t *lock)
+{
+    if (!LIM_USUAL(lim_try_lock(lock))) {
+        lim_wait_lock(lock);
+    }
+}
+
+static inline void lim_unlock_word(uint32_t *lock)
+{
+    __atomic_store_n(lock, 0u, __ATOMIC_RELEASE);
+}
 
 /* Serialises this process's threads. Held for a few instructions, never across a driver call. */
 static inline void lim_lock(struct lim_process *process)
@@ -93,10 +114,11 @@ void lim_force_locked(struct lim_process *process, uint32_t device, uint64_t gra
 void lim_give(struct lim_process *process, uint32_t device, uint64_t granules);
 void lim_give_locked(struct lim_process *process, uint32_t device, uint64_t granules);
 
-/* The limit of a device in bytes, as of now; zero for a disabled one. */
+/* The limit of a device in bytes, as of now; zero for a disabled one. What the host found beyond the gauge is not taken
+ * off: lim_used has it. */
 uint64_t lim_limit(const struct tessera_region *region, uint32_t device);
 
-/* Bytes in use on a device by the share. Reaps the dead first, at most every 100 ms. */
+/* Bytes in use on a device by the share, with what the host found beyond the gauge. Reaps the dead first, at most every 100 ms. */
 uint64_t lim_used(struct tessera_region *region, uint32_t device);
 
 /* The region's index of a device UUID (16 bytes), or LIM_UNLISTED_DEVICE. */

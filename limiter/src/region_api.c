@@ -18,6 +18,7 @@
 
 #include "account.h"
 #include "atomics.h"
+#include "compute_api.h"
 #include "liveness.h"
 #include "region.h"
 #include "slots.h"
@@ -85,6 +86,7 @@ static void fill_control(struct tessera_control *control, const struct tessera_s
         control->device[i].compute_request_milli = spec->device[i].compute_request_milli;
         control->device[i].flags = TESSERA_DEVICE_ENABLED;
     }
+    lim_fill_compute(control, spec->device_count);
 }
 
 /* The first two pages; everything behind them is a hole and reads as zero, which is an empty region. */
@@ -200,15 +202,13 @@ int tessera_region_processes(const struct tessera_region *region, struct tessera
     return count;
 }
 
-/* One change under the seqlock. Aligned stores are atomic, so enforcement reads limits without it; the generation is
- * for readers that want several fields of the same moment. */
-static void begin_change(struct tessera_control *control)
+void lim_begin_change(struct tessera_control *control)
 {
     uint64_t generation = word_load(&control->generation);
     word_store(&control->generation, generation + 1u + (generation & 1u)); /* odd, also after a writer that died */
 }
 
-static void end_change(struct tessera_control *control)
+void lim_end_change(struct tessera_control *control)
 {
     word_store(&control->generation, word_load(&control->generation) + 1u);
 }
@@ -218,20 +218,43 @@ int tessera_region_set_memory_limit(struct tessera_region *region, uint32_t devi
     if (device >= lim_device_count(region)) {
         return TESSERA_ERROR_ARGUMENT;
     }
-    begin_change(&region->control);
+    lim_begin_change(&region->control);
     word_store(&region->control.device[device].memory_limit, bytes);
-    end_change(&region->control);
+    lim_end_change(&region->control);
     return TESSERA_ERROR_OK;
 }
 
-int tessera_region_set_compute_limit(struct tessera_region *region, uint32_t device, uint32_t milli)
+int tessera_region_set_unseen(struct tessera_region *region, uint32_t device, uint64_t bytes)
 {
     if (device >= lim_device_count(region)) {
         return TESSERA_ERROR_ARGUMENT;
     }
-    begin_change(&region->control);
-    __atomic_store_n(&region->control.device[device].compute_limit_milli, milli, __ATOMIC_RELEASE);
-    end_change(&region->control);
+    lim_begin_change(&region->control);
+    word_store(&region->control.device[device].unseen_bytes, bytes);
+    word_store(&region->control.device[device].unseen_ns, lim_now_ns());
+    lim_end_change(&region->control);
+    return TESSERA_ERROR_OK;
+}
+
+int tessera_region_set_context_bytes(struct tessera_region *region, uint32_t device, uint64_t bytes)
+{
+    if (device >= lim_device_count(region)) {
+        return TESSERA_ERROR_ARGUMENT;
+    }
+    lim_begin_change(&region->control);
+    word_store(&region->control.device[device].context_bytes, bytes);
+    lim_end_change(&region->control);
+    return TESSERA_ERROR_OK;
+}
+
+int tessera_region_set_policy(struct tessera_region *region, uint32_t policy)
+{
+    if ((policy & ~(TESSERA_REFUSE_UNKNOWN | TESSERA_CHARGE_IMPORTS)) != 0) {
+        return TESSERA_ERROR_ARGUMENT;
+    }
+    lim_begin_change(&region->control);
+    __atomic_store_n(&region->control.policy, policy, __ATOMIC_RELEASE);
+    lim_end_change(&region->control);
     return TESSERA_ERROR_OK;
 }
 

@@ -17,6 +17,7 @@
 
 #include "driver.h"
 #include "elf.h"
+#include "unknown.h"
 
 enum stream_variant { PLAIN, PTSZ };
 
@@ -123,7 +124,13 @@ static bool is_later_abi(const char *base, const void *address)
     return false;
 }
 
-/* What the caller gets instead of the driver's non-NULL `address`. */
+/* What the caller gets instead of the driver's non-NULL `address` of a function without a hook. NULL: refused. */
+static void *forwarded(const char *name, void *address, bool is_unknown)
+{
+    return (is_unknown || lim_is_unknown(name)) && lim_refuses_unknown() ? NULL : address;
+}
+
+/* What the caller gets instead of the driver's non-NULL `address`; NULL if it is not to have it. */
 static void *replacement(const char *symbol, void *address, int version, cuuint64_t flags)
 {
     const struct row *row = NULL;
@@ -136,8 +143,9 @@ static void *replacement(const char *symbol, void *address, int version, cuuint6
     if (row == NULL) {
         row = row_by_name(symbol); /* an ELF name: drivers answer some */
     }
-    if (row == NULL || row->hook == NULL || (version > NEWEST_KNOWN && is_later_abi(symbol, address))) {
-        return address;
+    bool is_later = row != NULL && version > NEWEST_KNOWN && is_later_abi(symbol, address);
+    if (row == NULL || row->hook == NULL || is_later) {
+        return forwarded(symbol, address, is_later && row->hook != NULL);
     }
     adopt(row, address);
     return row->hook;
@@ -158,6 +166,9 @@ LIM_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int vers
     CUresult result = CALL(cuGetProcAddress_v2, symbol, pfn, version, flags, status);
     if (result == CUDA_SUCCESS && symbol != NULL && pfn != NULL && *pfn != NULL) {
         *pfn = replacement(symbol, *pfn, version, flags);
+        if (*pfn == NULL && status != NULL) {
+            *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        }
     }
     return result;
 }

@@ -17,6 +17,7 @@
 
 #include "account.h"
 #include "atomics.h"
+#include "books.h"
 #include "tessera_region_api.h"
 
 static enum tessera_phase phase_of(uint64_t state)
@@ -49,6 +50,7 @@ static bool reap_slot(struct tessera_region *region, uint32_t index, const struc
         }
         state = reaping;
     }
+    lim_refund(region, index, state, lim_now_ns());
     return lim_finish_reap(region, index, state);
 }
 
@@ -77,6 +79,8 @@ static void describe_owner(struct tessera_slot *slot, const struct process_ident
     slot->registered_ns = lim_now_ns();
     slot->heartbeat_ns = slot->registered_ns;
     memcpy(slot->command, self->command, sizeof slot->command);
+    memset(slot->booked, 0, sizeof slot->booked);
+    slot->progress_ns = TESSERA_NO_PROGRESS;
 }
 
 static bool claim_slot(struct tessera_region *region, uint32_t index, const struct process_identity *self)

@@ -70,6 +70,15 @@ static inline uint64_t taken(void)
     return total - free_bytes;
 }
 
+/* A current context that was made past the library, as by a program that cannot be hooked. */
+static inline void hidden_context(CUdevice device)
+{
+    CUcontext context;
+    OK(REAL(cuInit)(0));
+    OK(REAL(cuDevicePrimaryCtxRetain)(&context, device));
+    OK(cuCtxSetCurrent(context));
+}
+
 /* Runs a case in a child, under limits in bytes for the two cards. */
 static inline void run_case(const char *name, void (*body)(void), uint64_t limit_0, uint64_t limit_1)
 {

@@ -315,7 +315,10 @@ static void a_card_that_the_share_does_not_list_is_refused(void)
     struct tessera_share_spec spec = a_share(GIB, 0);
     spec.device_count = 1;
     CHECK_EQ_U64(tessera_region_create(region_path, &spec), TESSERA_ERROR_OK);
-    world_context(1);
+    OK(cuInit(0));
+    IS(cuDevicePrimaryCtxRetain(&(CUcontext){NULL}, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    IS(cuCtxCreate_v2(&(CUcontext){NULL}, 0, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    hidden_context(1);
     refused(1);
     IS(cuMemAllocManaged(&(CUdeviceptr){0}, 1, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
     IS(cuMemAllocAsync(&(CUdeviceptr){0}, 1, NULL), CUDA_ERROR_OUT_OF_MEMORY);

@@ -155,7 +155,7 @@ static void a_card_outside_the_share_shows_no_memory(void)
     struct tessera_share_spec spec = a_share(GIB, 0);
     spec.device_count = 1;
     CHECK_EQ_U64(tessera_region_create(region_path, &spec), TESSERA_ERROR_OK);
-    world_context(1);
+    hidden_context(1);
     CHECK_EQ_U64(cuda_figures().total, 0);
     CHECK_EQ_U64(cuda_figures().free, 0);
     OK(cuDeviceTotalMem_v2(&total, 1));

@@ -189,6 +189,60 @@ static void the_device_of_the_properties_is_charged(void)
     CHECK_EQ_U64(charged(1), 0);
 }
 
+static CUmemGenericAllocationHandle a_multicast_object(size_t size)
+{
+    const CUmulticastObjectProp prop = {.numDevices = 1, .size = size};
+    CUmemGenericAllocationHandle object = UNTOUCHED;
+    OK(cuMulticastCreate(&object, &prop));
+    OK(cuMulticastAddDevice(object, 0));
+    return object;
+}
+
+static void a_multicast_object_costs_nothing_and_keeps_what_is_bound_to_it(void)
+{
+    world_context(0);
+    CUmemGenericAllocationHandle object = a_multicast_object(8 * PAGE);
+    CHECK_EQ_U64(charged(0), 0);
+    CUmemGenericAllocationHandle handle = created(2 * PAGE, 0);
+    OK(cuMulticastBindMem(object, 0, handle, 0, 2 * PAGE, 0));
+    OK(cuMulticastBindMem_v2(object, 0, 2 * PAGE, handle, 0, 2 * PAGE, 0));
+    OK(cuMemRelease(handle));
+    CHECK_EQ_U64(charged(0), 2 * PAGE); /* once, and alive */
+    CHECK_EQ_U64(taken(), 2 * PAGE);
+    OK(cuMulticastUnbind(object, 0, 0, 2 * PAGE));
+    CHECK_EQ_U64(charged(0), 2 * PAGE);
+    OK(cuMulticastUnbind(object, 0, 2 * PAGE, 2 * PAGE));
+    CHECK_EQ_U64(charged(0), 0);
+    CHECK_EQ_U64(taken(), 0);
+    OK(cuMemRelease(object));
+}
+
+static void the_end_of_a_multicast_object_frees_what_only_it_kept(void)
+{
+    world_context(0);
+    CUmemGenericAllocationHandle object = a_multicast_object(8 * PAGE);
+    CUdeviceptr address = reserved(PAGE);
+    for (int i = 0; i < 4; i++) {
+        CUmemGenericAllocationHandle handle = created(PAGE, 0);
+        OK(cuMulticastBindMem(object, (size_t)i * PAGE, handle, 0, PAGE, 0));
+        OK(cuMemRelease(handle));
+    }
+    CUmemGenericAllocationHandle mapped = created(PAGE, 0);
+    OK(cuMemMap(address, PAGE, 0, mapped, 0));
+    OK(cuMulticastBindAddr(object, 4 * PAGE, address, PAGE, 0));
+    OK(cuMulticastBindAddr_v2(object, 0, 5 * PAGE, address, PAGE, 0));
+    OK(cuMemRelease(mapped));
+    CHECK_EQ_U64(charged(0), 5 * PAGE);
+    OK(cuMemRelease(object));
+    CHECK_EQ_U64(charged(0), PAGE); /* still mapped */
+    CHECK_EQ_U64(taken(), PAGE);
+    OK(cuMemUnmap(address, PAGE));
+    CHECK_EQ_U64(charged(0), 0);
+    IS(cuMulticastBindMem(object, 0, mapped, 0, PAGE, 0), REAL(cuMulticastBindMem)(object, 0, mapped, 0, PAGE, 0));
+    IS(cuMulticastUnbind(object, 0, 0, PAGE), REAL(cuMulticastUnbind)(object, 0, 0, PAGE));
+    IS(cuMulticastCreate(NULL, NULL), REAL(cuMulticastCreate)(NULL, NULL));
+}
+
 static void an_import_that_fails_gets_the_drivers_error(void)
 {
     CUmemGenericAllocationHandle handle = UNTOUCHED;
@@ -227,6 +281,8 @@ int main(void)
     CASE(odd_sizes_get_the_drivers_error_even_past_the_limit, GIB, GIB);
     CASE(invalid_handles_get_the_drivers_error, GIB, GIB);
     CASE(the_device_of_the_properties_is_charged, GIB, GIB);
+    CASE(a_multicast_object_costs_nothing_and_keeps_what_is_bound_to_it, GIB, GIB);
+    CASE(the_end_of_a_multicast_object_frees_what_only_it_kept, GIB, GIB);
     CASE(an_import_that_fails_gets_the_drivers_error, GIB, GIB);
     CASE(errors_of_the_driver_cost_nothing, GIB, GIB);
     return 0;

@@ -64,12 +64,17 @@ def test_what_processes_wrote_is_read_in_bytes(region: Path) -> None:
     struct.pack_into("<Q", data, 16384 + 40, 77)  # its PID namespace
     struct.pack_into("<16s", data, 16384 + 64, b"train")
     struct.pack_into("<Q", data, 16384 + 128 + 64, 4)  # 4 granules on device 1
+    struct.pack_into("<Q", data, 16384 + 128 + 64 + 56, 3)  # of which 3 that no call shows
     struct.pack_into("<Q", data, 16384 + 1152, 1)  # slot 1: only claimed
+    struct.pack_into("<Q", data, 4096 + 128 + 64, 5000)  # the host found 5,000 bytes more on device 0
+    struct.pack_into("<Q64s", data, 8192 + 4120, 2, b"cuMemAllocTomorrow")
     found = parse_region(bytes(data))
     assert (found.devices[0].used_bytes, found.devices[1].refused, found.devices[1].peak_bytes) == (3072, 7, 4608)
     (process,) = found.processes
     assert (process.pid, process.start_ticks, process.pid_namespace, process.command) == (4711, 99, 77, "train")
-    assert process.used_bytes == (0, 2048)
+    assert (process.used_bytes, process.hidden_bytes) == ((0, 2048), (0, 1536))
+    assert [device.unseen_bytes for device in found.devices] == [5000, 0]
+    assert (found.unknown_symbols, found.unknown_symbol) == (2, "cuMemAllocTomorrow")
 
 
 def _damaged(data: bytes, offset: int, layout: str, value: int, *, signed: bool = True) -> bytes:

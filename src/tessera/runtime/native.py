@@ -25,6 +25,7 @@ MAX_DEVICES: Final = 16
 MAX_PROCESSES: Final = 1024
 _UUID_SIZE: Final = 48
 _SHARE_ID_SIZE: Final = 64
+_CALIBRATION_SIZE: Final = 312
 _SEPARATORS: Final = frozenset(" :")
 
 
@@ -71,6 +72,17 @@ class Registered:
     used_bytes: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """A share of a device, for who gets what others leave. ``mode`` as in the region; ``waits``: it had to."""
+
+    limit_milli: int
+    mode: int
+    used_milli: int
+    weight: int
+    waits: bool
+
+
 class RegionCallError(UnavailableError):
     """A call of the region library failed; ``code`` is its error code."""
 
@@ -112,6 +124,28 @@ class _Process(ctypes.Structure):
     )
 
 
+class _Reading(ctypes.Structure):
+    _fields_ = (("busy_ns", ctypes.c_uint64), ("busy_at_ns", ctypes.c_uint64))
+
+
+class _Borrower(ctypes.Structure):
+    _fields_ = (
+        ("limit_milli", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
+        ("used_milli", ctypes.c_uint32),
+        ("weight", ctypes.c_uint32),
+        ("waits", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    )
+
+
+class Calibration:
+    """What is remembered of one device of one share between :meth:`LiveRegion.tick` calls."""
+
+    def __init__(self) -> None:
+        self.state = (ctypes.c_char * _CALIBRATION_SIZE)()
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(require_library(REGION_LIBRARY)))
@@ -125,6 +159,16 @@ def _library() -> ctypes.CDLL:
         "tessera_region_used": ((pointer, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64)), number),
         "tessera_region_processes": ((pointer, ctypes.POINTER(_Process), ctypes.c_size_t), number),
         "tessera_region_set_memory_limit": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
+        "tessera_region_set_compute": ((pointer, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32), number),
+        "tessera_region_pause": ((pointer, ctypes.c_uint32), number),
+        "tessera_region_tick": (
+            (pointer, ctypes.c_uint32, pointer, ctypes.POINTER(_Reading), ctypes.c_uint32, ctypes.c_uint64),
+            number,
+        ),
+        "tessera_compute_lend": (
+            (ctypes.POINTER(_Borrower), ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)),
+            None,
+        ),
         "tessera_region_layout": ((text, ctypes.c_size_t), ctypes.c_size_t),
     }
     for name, (arguments, result) in signatures.items():
@@ -140,6 +184,16 @@ def region_layout() -> str:
     text = ctypes.create_string_buffer(size + 1)
     _library().tessera_region_layout(text, size + 1)
     return text.value.decode()
+
+
+def lend_compute(shares: Sequence[Borrower]) -> tuple[int, ...]:
+    """Milli-devices for each share of one device: its limit, and a part of what others leave if it may have it."""
+    rows = (_Borrower * len(shares))(
+        *(_Borrower(s.limit_milli, s.mode, s.used_milli, s.weight, s.waits) for s in shares)
+    )
+    granted = (ctypes.c_uint32 * len(shares))()
+    _library().tessera_compute_lend(rows, len(shares), granted)
+    return tuple(granted)
 
 
 def create_region(path: Path, share_id: str, devices: Sequence[DeviceLimits]) -> None:
@@ -211,6 +265,31 @@ class LiveRegion:
         """Set the limit of each device, in bytes; the next allocation of any process sees it."""
         for device, limit in enumerate(limits):
             self._counted(_library().tessera_region_set_memory_limit(self._pointer, device, limit))
+
+    def limit_compute(self, device: int, milli: int, mode: int) -> None:
+        """Set a device's compute limit and what it means; launches that wait see it within 10 ms."""
+        self._counted(_library().tessera_region_set_compute(self._pointer, device, milli, mode))
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold every launch of the share, or let them go on; what is under way goes on either way."""
+        self._counted(_library().tessera_region_pause(self._pointer, paused))
+
+    def tick(
+        self, device: int, calibration: Calibration, busy: tuple[int, int], granted_milli: int, now_ns: int
+    ) -> None:
+        """Take a measurement from outside into account and put ``granted_milli`` in force.
+
+        ``busy`` is the device time of the share's processes in all, in nanoseconds, and until when that was
+        measured; that moment and ``now_ns`` are of the monotonic clock. Call it every 50 to 250 ms: a loan ends
+        500 ms after the last call.
+        """
+        reading = _Reading(*busy)
+        state = ctypes.cast(calibration.state, ctypes.c_void_p)
+        library = _library()
+        result = library.tessera_region_tick(
+            self._pointer, device, state, ctypes.byref(reading), granted_milli, now_ns
+        )
+        self._counted(result)
 
     def _counted(self, result: int) -> int:
         if result < 0:

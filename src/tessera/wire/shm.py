@@ -4,13 +4,13 @@
 line by line. Reading takes no lock and needs no library, so that anybody who may read the file can look. The
 limits are of one moment (:func:`is_torn` tells when they may not be); what processes use moves while it is read.
 
-Source: limiter/include/tessera_region.h, version 1.0.
+Source: limiter/include/tessera_region.h, version 1.1.
 """
 
 import struct
 import zlib
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from tessera.core.errors import TesseraError
@@ -27,6 +27,7 @@ SIZES: Final = {
     "device_control": 128,
     "control": 4096,
     "device_usage": 256,
+    "export": 16,
     "usage": 8192,
     "slot_device": 64,
     "slot": 1152,
@@ -62,12 +63,18 @@ FIELDS: Final = {
     "device_control.rate_q32": (40, 8),
     "device_control.burst_ns": (48, 8),
     "device_control.in_flight_limit_ns": (56, 8),
-    "device_control.reserved": (64, 64),
+    "device_control.unseen_bytes": (64, 8),
+    "device_control.unseen_ns": (72, 8),
+    "device_control.context_bytes": (80, 8),
+    "device_control.floor_q32": (88, 8),
+    "device_control.dilation_q32": (96, 8),
+    "device_control.reserved": (104, 24),
     "control.generation": (0, 8),
     "control.pause": (8, 4),
-    "control.reserved0": (12, 4),
+    "control.policy": (12, 4),
     "control.agent_heartbeat_ns": (16, 8),
-    "control.reserved1": (24, 104),
+    "control.gated": (24, 8),
+    "control.reserved1": (32, 96),
     "control.device": (128, 2048),
     "control.reserved2": (2176, 1920),
     "device_usage.gauge": (0, 8),
@@ -75,15 +82,26 @@ FIELDS: Final = {
     "device_usage.refused_count": (64, 8),
     "device_usage.peak_granules": (72, 8),
     "device_usage.reserved1": (80, 48),
-    "device_usage.tokens_ns": (128, 8),
+    "device_usage.granted_ns": (128, 8),
     "device_usage.last_ns": (136, 8),
-    "device_usage.in_flight_ns": (144, 8),
-    "device_usage.reserved2": (152, 104),
+    "device_usage.spent_ns": (144, 8),
+    "device_usage.owed_ns": (152, 8),
+    "device_usage.finished_ns": (160, 8),
+    "device_usage.longest_ns": (168, 8),
+    "device_usage.throttled_ns": (176, 8),
+    "device_usage.throttled_count": (184, 8),
+    "device_usage.waited_ns": (192, 8),
+    "device_usage.reserved2": (200, 56),
+    "export.tag": (0, 8),
+    "export.holder": (8, 8),
     "usage.device": (0, 4096),
     "usage.slot_high_water": (4096, 8),
     "usage.reaped_count": (4104, 8),
     "usage.full_count": (4112, 8),
-    "usage.reserved": (4120, 4072),
+    "usage.unknown_count": (4120, 8),
+    "usage.unknown_symbol": (4128, 64),
+    "usage.export": (4192, 2048),
+    "usage.reserved": (6240, 1952),
     "slot_device.used_granules": (0, 8),
     "slot_device.intent": (8, 8),
     "slot_device.intent_used_granules": (16, 8),
@@ -91,7 +109,7 @@ FIELDS: Final = {
     "slot_device.host_pinned_bytes": (32, 8),
     "slot_device.pool_granules": (40, 8),
     "slot_device.vmm_granules": (48, 8),
-    "slot_device.reserved0": (56, 8),
+    "slot_device.hidden_granules": (56, 8),
     "slot.state": (0, 8),
     "slot.pid": (8, 4),
     "slot.reserved0": (12, 4),
@@ -102,7 +120,9 @@ FIELDS: Final = {
     "slot.heartbeat_ns": (48, 8),
     "slot.registered_ns": (56, 8),
     "slot.command": (64, 16),
-    "slot.reserved1": (80, 48),
+    "slot.booked": (80, 32),
+    "slot.progress_ns": (112, 8),
+    "slot.launches": (120, 8),
     "slot.device": (128, 1024),
     "region.header": (0, 4096),
     "region.control": (4096, 4096),
@@ -112,10 +132,20 @@ FIELDS: Final = {
 """Offset in its struct and size of every field, in bytes."""
 
 GAUGE_USED_SHIFT: Final = 31
+ONE_Q32: Final = 1 << 32
 STATE_PHASE_MASK: Final = 3
 PHASE_LIVE: Final = 2
 
 _INTEGERS: Final = {4: struct.Struct("<I"), 8: struct.Struct("<Q")}
+
+
+class ComputeMode(IntEnum):
+    """How a compute limit is meant."""
+
+    OFF = 0
+    HARD = 1
+    BURST = 2
+    BEST_EFFORT = 3
 
 
 class RegionFault(StrEnum):
@@ -138,18 +168,43 @@ class RegionError(TesseraError):
 
 @dataclass(frozen=True, slots=True)
 class RegionProcess:
-    """A process that is registered; ``used_bytes`` per device, in the region's order of devices."""
+    """A process that is registered; bytes per device, in the region's order of devices.
+
+    ``hidden_bytes`` is the part of ``used_bytes`` that no call shows (contexts, code, heaps), as measured.
+    """
 
     pid: int
     start_ticks: int
     pid_namespace: int
     command: str
     used_bytes: tuple[int, ...]
+    hidden_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCompute:
+    """How a device's compute limit is doing; nanoseconds. ``mode`` may be one that this version does not know.
+
+    ``finished_ns`` is the charged time of work that is complete and ``throttled_ns`` the time that launches
+    waited; both only grow. ``dilation`` is charged time per device time, 1 where it was never measured, and
+    ``rate`` what is granted of the device now, dilation included.
+    """
+
+    mode: int
+    rate: float
+    dilation: float
+    finished_ns: int
+    throttled_ns: int
+    throttled: int
+    waited_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class RegionDevice:
-    """One device of the share; bytes, and milli-devices of compute. ``memory_limit`` is ``None`` without one."""
+    """One device of the share; bytes, and milli-devices of compute. ``memory_limit`` is ``None`` without one.
+
+    ``unseen_bytes`` is what the host measured beyond ``used_bytes``: it leaves that much less to allocate.
+    """
 
     uuid: str
     memory_limit: int | None
@@ -157,13 +212,19 @@ class RegionDevice:
     compute_limit_milli: int
     compute_request_milli: int
     used_bytes: int
+    unseen_bytes: int
+    compute: "RegionCompute"
     peak_bytes: int
     refused: int
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A share as its processes see it."""
+    """A share as its processes see it.
+
+    ``unknown_symbols`` counts the driver functions that may take memory and that the library does not know;
+    ``unknown_symbol`` is the first of them, empty without any.
+    """
 
     share_id: str
     devices: tuple[RegionDevice, ...]
@@ -171,6 +232,9 @@ class Region:
     generation: int
     reaped: int
     full: int
+    paused: bool
+    unknown_symbols: int
+    unknown_symbol: str
 
     @property
     def is_torn(self) -> bool:
@@ -206,6 +270,9 @@ def parse_region(data: bytes) -> Region:
         generation=_integer(data, control, "control.generation"),
         reaped=_integer(data, usage, "usage.reaped_count"),
         full=_integer(data, usage, "usage.full_count"),
+        paused=_integer(data, control, "control.pause") != 0,
+        unknown_symbols=_integer(data, usage, "usage.unknown_count"),
+        unknown_symbol=_text(data, usage, "usage.unknown_symbol"),
     )
 
 
@@ -265,8 +332,22 @@ def _device(data: bytes, index: int) -> RegionDevice:
         compute_limit_milli=_integer(data, control, "device_control.compute_limit_milli"),
         compute_request_milli=_integer(data, control, "device_control.compute_request_milli"),
         used_bytes=(_integer(data, usage, "device_usage.gauge") >> GAUGE_USED_SHIFT) * GRANULE,
+        unseen_bytes=_integer(data, control, "device_control.unseen_bytes"),
+        compute=_compute(data, control, usage),
         peak_bytes=_integer(data, usage, "device_usage.peak_granules") * GRANULE,
         refused=_integer(data, usage, "device_usage.refused_count"),
+    )
+
+
+def _compute(data: bytes, control: int, usage: int) -> RegionCompute:
+    return RegionCompute(
+        mode=_integer(data, control, "device_control.mode"),
+        rate=_integer(data, control, "device_control.rate_q32") / ONE_Q32,
+        dilation=(_integer(data, control, "device_control.dilation_q32") or ONE_Q32) / ONE_Q32,
+        finished_ns=_integer(data, usage, "device_usage.finished_ns"),
+        throttled_ns=_integer(data, usage, "device_usage.throttled_ns"),
+        throttled=_integer(data, usage, "device_usage.throttled_count"),
+        waited_ns=_integer(data, usage, "device_usage.waited_ns"),
     )
 
 
@@ -283,11 +364,12 @@ def _processes(data: bytes, device_count: int) -> list[RegionProcess]:
 
 
 def _process(data: bytes, base: int, device_count: int) -> RegionProcess:
-    devices = (base + FIELDS["slot.device"][0] + d * SIZES["slot_device"] for d in range(device_count))
+    devices = [base + FIELDS["slot.device"][0] + d * SIZES["slot_device"] for d in range(device_count)]
     return RegionProcess(
         pid=_integer(data, base, "slot.pid"),
         start_ticks=_integer(data, base, "slot.start_ticks"),
         pid_namespace=_integer(data, base, "slot.pid_namespace"),
         command=_text(data, base, "slot.command"),
         used_bytes=tuple(_integer(data, at, "slot_device.used_granules") * GRANULE for at in devices),
+        hidden_bytes=tuple(_integer(data, at, "slot_device.hidden_granules") * GRANULE for at in devices),
     )
