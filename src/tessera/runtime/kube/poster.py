@@ -1,8 +1,8 @@
 """POST in as few steps as HTTP/1.1 over TLS allows: for bindings, where a general client costs most of a decision.
 
 Kept-alive connections with one request on each at a time; what comes while all are taken waits its turn. Nothing
-is repeated: a connection that breaks with a request on it is a :class:`ConnectionLostError`, and the server may have
-acted. Figures: ``bench/client.py``.
+is repeated: a connection that breaks with a request on it is a :class:`ConnectionLostError`, and the server may
+have acted. Figures: ``bench/client.py``.
 """
 
 import asyncio
