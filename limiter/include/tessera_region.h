@@ -127,7 +127,7 @@ struct tessera_device_control {
     uint64_t unseen_bytes; /* since 1.1: what the host measured of the share beyond its gauge; narrows the limit */
     uint64_t unseen_ns;    /* since 1.1: CLOCK_MONOTONIC of that measurement; 0: never */
     uint64_t context_bytes; /* since 1.1: cost of a process's first context where it cannot be measured */
-    uint64_t floor_q32;    /* since 1.1: rate_q32 without what is lent; in force when the agent is silent */
+    uint64_t floor_q32;    /* since 1.1: the limit alone, nothing lent or stretched; in force when the agent is silent */
     uint64_t dilation_q32; /* since 1.1: charged time per device time, as measured from outside, Q32; 0: as 1 */
     uint8_t reserved[24];
 };

@@ -2,7 +2,8 @@
  *
  * Who uses a device, and how much. A process is on a device when it has a context there or holds
  * memory there; its usedGpuMemory is all it holds, context included. Two copies of the driver in
- * one process are two owners and one line.
+ * one process are two owners and one line. Processes of other PID namespaces are listed by their own numbers, but for
+ * one that has the caller's: a driver does not take one for the other.
  *
  * Utilisation comes from the sample periods of clock.c. Timestamps are microseconds of wall time.
  *
@@ -11,6 +12,9 @@
 #include "nvml.h"
 
 #include <string.h>
+#include <unistd.h>
+
+#include "owner.h"
 
 enum { MOST = SIM_MAX_OWNERS };
 
@@ -22,13 +26,15 @@ struct user {
 /* The processes on a device; returns how many. Only reads after reaping, under the lock. */
 static unsigned users_of(int row, struct user *users)
 {
-    unsigned count = 0;
+    unsigned count = 0, self = (unsigned)getpid();
+    uint64_t namespace = sim_pid_namespace();
     sim_lock();
     sim_reap();
     for (uint32_t slot = 0; slot < sim_machine->owners; slot++) {
         const struct sim_owner *owner = &sim_machine->owner[slot];
         unsigned pid = owner->pid;
         if (pid == 0 || (owner->contexts[row] == 0 && owner->held[row] == 0)) continue;
+        if (pid == self && owner->namespace != namespace) continue; /* the caller's number, and not the caller */
         unsigned at = 0;
         while (at < count && users[at].pid != pid) at++;
         if (at == count) users[count++] = (struct user){.pid = pid};

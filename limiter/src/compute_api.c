@@ -42,12 +42,13 @@ static void derive_gated(struct tessera_control *control, uint32_t devices)
     word_store(&control->gated, gated);
 }
 
-/* The limit alone, at the dilation that was last measured: in force until the next tick. */
+/* The limit alone, at the dilation that was last measured: in force until the next tick. Without ticks nobody knows
+ * whether the neighbours that stretched our kernels are still there, so then the limit is taken as it is: less than
+ * the limit beside a neighbour, and never more. */
 static void derive_rate(struct tessera_device_control *row, uint32_t milli)
 {
-    uint64_t rate = lim_rate(milli, word_load(&row->dilation_q32));
-    word_store(&row->floor_q32, rate);
-    word_store(&row->rate_q32, rate);
+    word_store(&row->floor_q32, lim_rate(milli, 0));
+    word_store(&row->rate_q32, lim_rate(milli, word_load(&row->dilation_q32)));
 }
 
 void lim_fill_compute(struct tessera_control *control, uint32_t devices)
@@ -122,7 +123,7 @@ int tessera_region_tick(struct tessera_region *region, uint32_t device, struct t
     uint64_t dilation = lim_dilation(calibration, word_load(&row->dilation_q32));
     lim_begin_change(&region->control);
     word_store(&row->dilation_q32, dilation);
-    word_store(&row->floor_q32, lim_rate(milli, dilation));
+    word_store(&row->floor_q32, lim_rate(milli, 0));
     word_store(&row->rate_q32, lim_rate(granted_milli > milli ? granted_milli : milli, dilation));
     word_store(&region->control.agent_heartbeat_ns, now_ns);
     lim_end_change(&region->control);

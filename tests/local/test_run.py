@@ -107,12 +107,18 @@ def test_the_environment_is_the_callers_with_the_share_added(world: World) -> No
     other.end()
 
 
-def test_simulated_is_said_and_compute_is_said_not_to_be_enforced(world: World) -> None:
+def test_simulated_is_said_and_who_holds_the_compute_limit(world: World) -> None:
     ended = world.run("--compute", "30%", "--", "true").end()
     first, second = ended.err.splitlines()
     assert "(simulated)" in first
     assert "24,576 MiB, 30% compute" in first, "30% of 81,920 MiB, because memory was not said"
-    assert "not enforced yet" in second
+    assert "held by libtessera.so in every process of the run" in second
+    assert "on a real device it was never tried" in second
+
+
+def test_a_run_that_may_have_all_of_the_compute_is_told_nothing_of_a_limit(world: World) -> None:
+    for words in (("--memory", "1Gi"), ("--compute", "100%")):
+        assert len(world.run(*words, "--", "true").end().err.splitlines()) == 1
 
 
 def test_a_run_within_a_run_is_refused(world: World) -> None:

@@ -93,7 +93,7 @@ def test_explain_says_what_was_asked_given_used_and_refused(busy: World) -> None
     assert [process["memory_used_mib"] for process in account["run"]["processes"]] == [3000]
     assert account["asked"] == "1 device with 30% of its compute and 8,192 MiB"
     text = busy.call("explain", "train").out
-    for part in ("4 of 4 devices could host it", "3,000 MiB now", "1 allocation that", "not enforced yet"):
+    for part in ("4 of 4 devices could host it", "3,000 MiB now", "1 allocation that", "held by libtessera.so"):
         assert part in text
 
 

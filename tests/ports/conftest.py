@@ -1,7 +1,7 @@
 """The two things behind the client port: an API server in memory, and a real one."""
 
-import itertools
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from tessera.runtime.kube.port import NAMESPACES, KubeClient
 from tessera.runtime.kube.slim import SlimClient
 
 PAGE = 3
-_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 def backend_of(request: pytest.FixtureRequest) -> Backend:
     """The one that the parameter names: ``slim`` is the real server through the agent's client."""
-    namespace = f"port-{next(_numbers)}"
+    namespace = f"port-{secrets.token_hex(4)}"  # a module may be imported under two names, so no count would do
     if request.param == "memory":
         return _memory(namespace)
     client = SlimClient if request.param == "slim" else ApiClient

@@ -74,3 +74,60 @@ def test_what_is_no_description_is_no_driver(tmp_path: Path, native: Path) -> No
     command = [sys.executable, "-c", DISCOVER, str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert "UnavailableError: no NVIDIA driver found" in ended.stderr
+
+
+ANSWERS = """
+import json, sys
+from pathlib import Path
+import pynvml
+from tessera.runtime.nvml import open_nvml
+
+with open_nvml(Path(sys.argv[1])) as nvml:
+    uuid = nvml.inventory().devices[0].uuid
+    found = []
+    for name in ("NOT_FOUND", "INSUFFICIENT_SIZE", "NOT_SUPPORTED"):
+        code = getattr(pynvml, "NVML_ERROR_" + name)
+        def failing(handle, after):
+            raise pynvml.NVMLError(code)
+        pynvml.nvmlDeviceGetProcessUtilization = failing
+        found.append(nvml.process_samples(uuid, 0))
+print(json.dumps(found))
+"""
+
+
+def test_a_driver_without_samples_is_told_from_one_without_news(description: Path) -> None:
+    assert _script(ANSWERS, description) == [[], [], None]
+
+
+SAMPLES = """
+import ctypes, json, os, sys
+from pathlib import Path
+from tessera.runtime.native import SIMULATED_CUDA
+from tessera.runtime.nvml import open_nvml
+
+with open_nvml(Path(sys.argv[1])) as nvml:
+    busy, idle = (device.uuid for device in nvml.inventory().devices)
+    before = nvml.process_samples(busy, 0)
+    cuda, context = ctypes.CDLL(str(SIMULATED_CUDA)), ctypes.c_void_p()
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    results = [
+        cuda.cuInit(0),
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+        cuda.cuCtxSetCurrent(context),
+        cuda.cuModuleLoadData(ctypes.byref(module), b"image"),
+        cuda.cuModuleGetFunction(ctypes.byref(function), module, b"work_ms_250"),
+        cuda.cuLaunchKernel(function, *[1] * 6, 0, None, None, None),
+        cuda.cuStreamSynchronize(None),
+    ]
+    (sample,) = nvml.process_samples(busy, 0)
+    after = nvml.process_samples(busy, sample.stamp_us + 10_000_000)
+print(json.dumps([results, before, sample.pid == os.getpid(), sample.percent, after, idle != busy]))
+"""
+
+
+def test_samples_are_of_the_processes_that_were_busy_since_and_of_no_others(description: Path) -> None:
+    results, before, is_own, percent, after, _ = _script(SAMPLES, description)
+    assert set(results) == {0}
+    assert (before, after) == ([], []), "nobody was busy yet, and nobody since then"
+    assert is_own
+    assert 0 < percent <= 100

@@ -19,7 +19,7 @@ from grpclib.server import Server
 from tessera.agent.allocate import Allocate, AllocateError, Allocator
 from tessera.agent.answer import Answer
 from tessera.agent.cdi import remove_spec
-from tessera.agent.figures import Readings, declare_containers, declare_devices, gate_histogram
+from tessera.agent.figures import Readings, declare_busy, declare_containers, declare_devices, gate_histogram
 from tessera.agent.foreign import PodResources
 from tessera.agent.gate import Gatekeeper, bundles_below, serve_gate
 from tessera.agent.grant import ContainerGrant
@@ -40,14 +40,17 @@ from tessera.agent.rounds import (
     SWEEP_SECONDS,
     FaultRound,
     Patrol,
+    ProcessEyes,
     Sweeper,
     look_for_foreign,
     repeat,
 )
+from tessera.agent.running import Running
 from tessera.agent.store import ShareStore
+from tessera.agent.ticks import Ticker
+from tessera.agent.unseen import UnseenMemory
 from tessera.agent.verdict import Expected
 from tessera.core.errors import TesseraError
-from tessera.runtime.clock import Clock
 from tessera.runtime.heap import give_back
 from tessera.runtime.kube.config import ClusterConfig
 from tessera.runtime.kube.events import Recorder
@@ -185,9 +188,13 @@ async def start(parts: Parts, shell: Shell) -> None:
     shell.on_end("plugins", servers.close)  # after the task that would serve them anew has ended
     shell.supervise("plugins", lambda: _serve_plugins(parts, servers, readiness), Fate.RESTART)
     patrol, faults = _rounds(parts, shell)
+    ticker = _watch(parts, shell, patrol)
     if settings.tools_socket is not None:
         await _serve_tools(parts, settings.tools_socket, shell)
-    _declare(parts, clock, outcomes, servers, patrol, faults)
+    readings = Readings(parts.store, clock)
+    declare_containers(parts.metrics, readings, patrol.isolation)
+    declare_busy(parts.metrics, readings, ticker.busy_seconds)
+    _declare(parts, outcomes, servers, patrol, faults)
     answers = health_answers(_health(parts, servers, shell), parts.metrics)
     side = await serve(answers, settings.metrics, name="metrics")
     shell.on_end("metrics", side.close)
@@ -278,12 +285,30 @@ def _rounds(parts: Parts, shell: Shell) -> tuple[Patrol, FaultRound]:
                 _log.warning("not swept", error=str(error))
             await clock.sleep(SWEEP_SECONDS)
 
-    shell.supervise("patrol", lambda: repeat(patrol.look, PATROL_SECONDS, clock), Fate.RESTART)
     shell.supervise("faults", lambda: repeat(faults.look, FAULTS_SECONDS, clock), Fate.RESTART)
     shell.supervise("foreign", foreign, Fate.RESTART)
     shell.supervise("sweep", sweep, Fate.RESTART)
     shell.supervise("heap", lambda: repeat(give_back, HEAP_SECONDS, clock), Fate.RESTART)
     return patrol, faults
+
+
+def _watch(parts: Parts, shell: Shell, patrol: Patrol) -> Ticker:
+    """The patrol, and what acts on whom it found."""
+    clock = shell.clock
+    running = Running(parts.store.shares, patrol.container_id, ProcessEyes())
+    ticker = Ticker(parts.machine, running)
+    unseen = UnseenMemory(running, parts.machine.processes)
+
+    def look() -> None:
+        patrol.look()
+        running.learn(patrol.using)
+        ticker.learn()
+        unseen.look()
+
+    shell.supervise("patrol", lambda: repeat(look, PATROL_SECONDS, clock), Fate.RESTART)
+    shell.supervise("ticks", lambda: ticker.run(clock), Fate.RESTART)
+    shell.on_end("regions", _closing(running.close))
+    return ticker
 
 
 async def _serve_tools(parts: Parts, socket: Path, shell: Shell) -> None:
@@ -302,12 +327,9 @@ async def _serve_tools(parts: Parts, socket: Path, shell: Shell) -> None:
     shell.on_end("tools", _closing(server.close))
 
 
-def _declare(
-    parts: Parts, clock: Clock, outcomes: Outcomes, servers: PluginServers, patrol: Patrol, faults: FaultRound
-) -> None:
+def _declare(parts: Parts, outcomes: Outcomes, servers: PluginServers, patrol: Patrol, faults: FaultRound) -> None:
     """The metrics beside those that the parts made themselves."""
     metrics, gatekeeper = parts.metrics, parts.gatekeeper
-    declare_containers(metrics, Readings(parts.store, clock), patrol.isolation)
     declare_devices(metrics, parts.node, parts.machine)
     gatekeeper.seconds = gate_histogram(metrics)
     metrics.matrix(

@@ -71,7 +71,35 @@ _PER_CONTAINER: Final[tuple[tuple[str, str, Callable[[RegionDevice], Value]], ..
         "Part of a device's compute that a container may use.",
         lambda d: d.compute_limit_milli / WHOLE,
     ),
+    (
+        "throttled_seconds_total",
+        "Time that a container's launches waited for its compute limit, all of its threads together.",
+        lambda d: d.compute.throttled_ns / 1e9,
+    ),
+    (
+        "throttled_launches_total",
+        "Launches of a container that its compute limit held.",
+        lambda d: d.compute.throttled,
+    ),
 )
+
+
+def declare_busy(metrics: Metrics, readings: Readings, busy: Callable[[StoredShare, str], Value]) -> None:
+    """A row for each device of each container; ``busy`` is its device time in seconds."""
+
+    def rows() -> Rows:
+        for share, _ in readings.now():
+            grant = share.grant
+            for device in grant.devices:
+                yield (grant.namespace, grant.pod, grant.container, device.uuid), busy(share, device.uuid)
+
+    metrics.matrix(
+        "container_busy_seconds_total",
+        "Time that a device ran work of a container with a compute limit, by the driver's samples.",
+        ("namespace", "pod", "container", "device"),
+        rows,
+        counter=True,
+    )
 
 
 def _container_rows(readings: Readings, value: Callable[[RegionDevice], Value]) -> Rows:

@@ -3,7 +3,7 @@
 A driver that is missing is no failure of the agent: the node has no devices until it comes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from tessera.agent.driver import DriverFiles, real_files, simulated_files
 from tessera.core.device import Device
 from tessera.core.errors import UnavailableError
-from tessera.runtime.nvml import DeviceProcess, FaultWatch, Inventory, Nvml, Reading, open_nvml
+from tessera.runtime.nvml import DeviceProcess, FaultWatch, Inventory, Nvml, ProcessSample, Reading, open_nvml
 from tessera.runtime.proc import PROC, all_pids, inner_identity
 from tessera.vendors.registry import VENDORS
 from tessera.vendors.spec import VendorSpec
@@ -62,6 +62,7 @@ class Machine:
         self._faults: FaultSource | None = None
         self._readable: frozenset[str] = frozenset()
         self._reopen = False
+        self._outer: dict[int, int] = {}
 
     def look(self) -> Found:
         """The devices now. The driver is opened anew by the look after one that found something wrong."""
@@ -108,7 +109,32 @@ class Machine:
         found = self._nvml.processes()
         if self.description is None:
             return found
-        return tuple(outer_processes(found, self.description.with_name(self.description.name + ".state")))
+        self._outer = outer_pids({process.pid for process in found}, self._state(self.description))
+        return tuple(renumbered(found, self._outer))
+
+    def samples(self, uuid: str, after_us: int) -> tuple[ProcessSample, ...] | None:
+        """What part of a device each process had, by PIDs of our namespace; ``None`` where nobody says.
+
+        Of a simulated machine only processes that :meth:`processes` showed are told apart, and two of one PID in
+        their containers not at all: each is shown with the samples of both.
+        """
+        if self._nvml is None or uuid not in self._readable:
+            return None
+        found = self._nvml.process_samples(uuid, after_us)
+        if self.description is None or not found:
+            return found
+        if not {sample.pid for sample in found} <= set(self._outer.values()):
+            self.processes()
+        return tuple(
+            ProcessSample(outer, sample.stamp_us, sample.percent)
+            for outer, inner in self._outer.items()
+            for sample in found
+            if sample.pid == inner
+        )
+
+    @staticmethod
+    def _state(description: Path) -> Path:
+        return description.with_name(description.name + ".state")
 
     def take_faults(self) -> tuple[tuple[str, int], ...]:
         """Faults that devices reported since the last call, as (uuid, code)."""
@@ -158,24 +184,36 @@ class FaultFile:
 
 
 def outer_processes(found: Iterable[DeviceProcess], state: Path) -> Iterable[DeviceProcess]:
-    """A simulated machine's processes by PIDs of our namespace: it only knows each one's own.
+    """A simulated machine's processes by PIDs of our namespace: it only knows each one's own."""
+    listed = tuple(found)
+    return renumbered(listed, outer_pids({process.pid for process in listed}, state))
+
+
+def outer_pids(inner: Collection[int], state: Path) -> dict[int, int]:
+    """PIDs of our namespace to the PIDs that a simulated machine knows them by.
 
     A process of the machine has its state file mapped, whatever that file is called in its container.
     """
-    by_inner: dict[int, list[DeviceProcess]] = {}
-    for process in found:
-        by_inner.setdefault(process.pid, []).append(process)
-    if not by_inner:
-        return
+    if not inner:
+        return {}
     try:
         mark = f" {state.stat().st_ino} ".encode()
     except OSError:
-        return
-    for pid in all_pids():
-        inner = inner_identity(pid)[1]
-        if inner in by_inner and _maps(pid, mark):
-            for process in by_inner[inner]:
-                yield DeviceProcess(pid, process.uuid, process.used_bytes)
+        return {}
+    own = ((pid, inner_identity(pid)[1]) for pid in all_pids())
+    return {pid: number for pid, number in own if number in inner and _maps(pid, mark)}
+
+
+def renumbered(found: Iterable[DeviceProcess], outer: Mapping[int, int]) -> Iterable[DeviceProcess]:
+    """Processes by the PIDs that :func:`outer_pids` found for theirs; memory only where it is one process's."""
+    by_inner: dict[int, list[DeviceProcess]] = {}
+    for process in found:
+        by_inner.setdefault(process.pid, []).append(process)
+    inners = list(outer.values())
+    for pid, inner in outer.items():
+        is_one = inners.count(inner) == 1  # of two that the machine knows by one PID, it shows one's memory
+        for process in by_inner.get(inner, ()):
+            yield DeviceProcess(pid, process.uuid, process.used_bytes if is_one else None)
 
 
 def _maps(pid: int, mark: bytes) -> bool:

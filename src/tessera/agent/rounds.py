@@ -23,6 +23,7 @@ from tessera.core.errors import UnavailableError
 from tessera.runtime.clock import Clock
 from tessera.runtime.kube.events import EventKind, Recorder
 from tessera.runtime.log import logger
+from tessera.runtime.nvml import DeviceProcess
 from tessera.runtime.proc import command_of, identity_of, inner_identity, signal_process
 from tessera.vendors.faults import FaultClass
 
@@ -77,13 +78,14 @@ class Patrol:
         self._told_ungated: set[str] = set()
         self.escapes: tuple[Escape, ...] = ()
         self.killed = 0
+        self.using: tuple[DeviceProcess, ...] = ()
 
     def look(self) -> None:
         """One look at all processes that use a device, and at all containers that hold a share."""
         self._look_at_containers()
-        using = self._machine.processes()
-        roster = self._roster() if using else Roster()
-        self._before = look_at(using, roster, self._eyes, self._before)
+        self.using = self._machine.processes()
+        roster = self._roster() if self.using else Roster()
+        self._before = look_at(self.using, roster, self._eyes, self._before)
         self.escapes = self._before.escapes
         self._told &= self._before.suspects
         for escape in self.escapes[:MOST_KILLS]:
@@ -93,10 +95,10 @@ class Patrol:
 
     def _roster(self) -> Roster:
         shares = tuple(self._store.shares())
-        held = {id_: _held(share, id_) for share in shares if (id_ := self._container_id(share))}
+        held = {id_: _held(share, id_) for share in shares if (id_ := self.container_id(share))}
         return Roster(held, {share.grant.uid: share.grant.key for share in shares})
 
-    def _container_id(self, share: StoredShare) -> str:
+    def container_id(self, share: StoredShare) -> str:
         """The container that may use the share: which passed the gate; without a gate, by the kubelet's word."""
         if self._node.tier.gate:
             return share.gated
@@ -167,7 +169,7 @@ class Patrol:
 
     def isolation(self, share: StoredShare) -> str:
         """Whether a container's limits hold: ``enforced``, ``unverified``, ``absent``; empty before it starts."""
-        container_id = self._container_id(share)
+        container_id = self.container_id(share)
         if not container_id:
             return ""
         grant = share.grant

@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913 -- one argument an option
     """Run COMMAND under a share of this machine's devices.
 
     The share is charged against the devices, so that what several runs ask for never exceeds what there is, and
-    its memory limit holds for COMMAND and everything that it starts. It is given back when COMMAND is over.
+    its limits hold for COMMAND and everything that it starts. It is given back when COMMAND is over.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long --wait waits; give both")

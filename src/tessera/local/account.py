@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from tessera.core.errors import InputErrors, Problem
 from tessera.local.admit import Declined, judge
 from tessera.local.ask import Ask, ask_text
-from tessera.local.book import Run
+from tessera.local.book import Run, grants_of
 from tessera.local.machine import Machine, known_machines, node_of, open_driver
 from tessera.local.refusal import changes, holder_lines, reasons
 from tessera.local.repair import read_region
 from tessera.local.view import RunView, mended_runs, run_view
+from tessera.local.words import COMPUTE_NOTE, has_compute_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,20 @@ def _holding(machine: Machine, run: Run) -> Account:
 
 
 def _notes(machine: Machine, run: Run) -> Iterator[str]:
-    if run.ask.compute is not None:
-        yield "compute is recorded and counted against the device, but not enforced yet"
+    if has_compute_limit(run):
+        yield COMPUTE_NOTE
     region = read_region(machine, run.uid)
     if region is None:
         yield "its shared region cannot be read: what it uses is not known"
-    elif region.full:
+        return
+    for grant, device in zip(grants_of(run), region.devices, strict=True):
+        if device.compute.throttled:
+            waited = device.compute.throttled_ns / 1e9
+            yield (
+                f"{device.compute.throttled:,} launches on device {grant.index} waited for the compute limit, "
+                f"{waited:,.1f} s in all"
+            )
+    if region.full:
         yield f"{region.full} processes were refused because all process slots of the share were taken"
 
 

@@ -28,7 +28,7 @@ from tessera.local.launch import (
 from tessera.local.machine import bytes_of, named_machine, node_of, open_driver
 from tessera.local.supervise import Supervisor, Terms
 from tessera.local.wait import wait_for
-from tessera.local.words import run_text
+from tessera.local.words import COMPUTE_NOTE, has_compute_limit, run_text
 from tessera.runtime.elf import preload_obstacle
 from tessera.runtime.native import DeviceLimits, create_region
 from tessera.runtime.nvml import Inventory, Nvml
@@ -70,7 +70,7 @@ def run_command(options: Options, inherited: Mapping[str, str], say: Callable[[s
             return _refuse(answer, inventory, say)
         run = answer.run
         if not options.quiet:
-            _say_start(book, run, options, say)
+            _say_start(book, run, say)
         obstacle = preload_obstacle(program)
         if obstacle:
             say(f"note: {options.words[0]} cannot be limited ({obstacle}); it is stopped if it uses a device"
@@ -124,11 +124,11 @@ def _refuse(declined: Declined, inventory: Inventory, say: Callable[[str], None]
     return REFUSED
 
 
-def _say_start(book: Book, run: Run, options: Options, say: Callable[[str], None]) -> None:
+def _say_start(book: Book, run: Run, say: Callable[[str], None]) -> None:
     simulated = " (simulated)" if book.machine.is_simulated else ""
     say(f"{run.name}{simulated}: {run_text(run)}")
-    if options.ask.compute is not None:
-        say("note: compute is recorded and counted against the device, but not enforced yet")
+    if has_compute_limit(run):
+        say(f"note: {COMPUTE_NOTE}")
 
 
 def _supervise(book: Book, run: Run, nvml: Nvml, terms: Terms, command: Command) -> int:

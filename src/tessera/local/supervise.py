@@ -1,4 +1,4 @@
-"""Stay with a command until it is over: signals, the dead, the unlimited, and the share at the end.
+"""Stay with a command until it is over: signals, the dead, the unlimited, the pace, and the share at the end.
 
 What is promised:
 
@@ -21,6 +21,7 @@ from typing import Final
 from tessera.core.errors import TesseraError
 from tessera.local.book import Book, Run, grants_of, region_path
 from tessera.local.launch import Command, become_subreaper, start
+from tessera.local.pace import Pacer
 from tessera.local.watch import NOTHING_SEEN, escape_message, look_at
 from tessera.runtime.native import LIMITER, LiveRegion
 from tessera.runtime.nvml import DEVICE_FILES, DeviceProcess, Nvml
@@ -95,14 +96,16 @@ class Supervisor:
     def _stay(self, region: LiveRegion) -> None:
         """Until the command is over and nobody holds the share any more."""
         due = time.monotonic()
+        pacer = Pacer(region, self._nvml, grants_of(self._run), lambda pid: self._identify(pid) is not None)
         while True:
+            pacer.tick()
             if time.monotonic() >= due:
                 due = time.monotonic() + LOOK_SECONDS
                 holders = self._look(region)
                 if self._status is not None and not holders:
                     return
                 self._say_lingering(holders)
-            self._take_signal(max(0.0, due - time.monotonic()))
+            self._take_signal(max(0.0, min(due, pacer.due) - time.monotonic()))
             if self._reap_children():
                 due = time.monotonic()
 

@@ -1,8 +1,20 @@
 """What the commands for one machine say of shares."""
 
+from typing import Final
+
 from tessera.core.placement import Grant
-from tessera.core.units import render_mib, render_percent
+from tessera.core.units import WHOLE, render_mib, render_percent
 from tessera.local.book import Run, grants_of
+
+COMPUTE_NOTE: Final = (
+    "the compute limit is held by libtessera.so in every process of the run, for kernels and graphs, not for "
+    "copies; on a real device it was never tried"
+)
+
+
+def has_compute_limit(run: Run) -> bool:
+    """Whether the run may have less than all the time of one of its devices."""
+    return any(grant.share.compute_limit < WHOLE for grant in grants_of(run))
 
 
 def share_text(grant: Grant) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 import tessera
 from tessera.core.errors import UnavailableError
+from tessera.wire.shm import FIELDS, SIZES
 
 NATIVE: Final = Path(tessera.__file__).parent / "_native"
 LIMITER: Final = NATIVE / "libtessera.so"
@@ -26,6 +27,7 @@ MAX_PROCESSES: Final = 1024
 _UUID_SIZE: Final = 48
 _SHARE_ID_SIZE: Final = 64
 _CALIBRATION_SIZE: Final = 312
+_MADV_DONTNEED: Final = 4
 _SEPARATORS: Final = frozenset(" :")
 
 
@@ -147,6 +149,13 @@ class Calibration:
 
 
 @cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return libc
+
+
+@cache
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(require_library(REGION_LIBRARY)))
     pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
@@ -161,6 +170,7 @@ def _library() -> ctypes.CDLL:
         "tessera_region_set_memory_limit": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
         "tessera_region_set_compute": ((pointer, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32), number),
         "tessera_region_pause": ((pointer, ctypes.c_uint32), number),
+        "tessera_region_set_unseen": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
         "tessera_region_tick": (
             (pointer, ctypes.c_uint32, pointer, ctypes.POINTER(_Reading), ctypes.c_uint32, ctypes.c_uint64),
             number,
@@ -269,6 +279,45 @@ class LiveRegion:
     def limit_compute(self, device: int, milli: int, mode: int) -> None:
         """Set a device's compute limit and what it means; launches that wait see it within 10 ms."""
         self._counted(_library().tessera_region_set_compute(self._pointer, device, milli, mode))
+
+    def demand(self, device: int) -> tuple[int, int, int]:
+        """A device's compute limit in milli-devices, its mode, and when a launch waited last.
+
+        That moment is in nanoseconds of the monotonic clock, 0 where none ever waited.
+        """
+        control, usage = self._rows(device)
+        return (
+            self._word(control, "device_control.compute_limit_milli"),
+            self._word(control, "device_control.mode"),
+            self._word(usage, "device_usage.waited_ns"),
+        )
+
+    def unseen_bytes(self, device: int) -> int:
+        """What :meth:`set_unseen` said of a device last."""
+        return self._word(self._rows(device)[0], "device_control.unseen_bytes")
+
+    def let_pages_go(self) -> None:
+        """Keep none of the region's pages resident: a look maps 64 KiB of it, which adds up over many shares."""
+        _libc().madvise(self._pointer, SIZES["region"], _MADV_DONTNEED)
+
+    def _rows(self, device: int) -> tuple[int, int]:
+        """Where a device's control and usage are in the region."""
+        if not 0 <= device < self._devices:
+            what = f"{self.path}: device {device} of a region of {self._devices}"
+            raise UnavailableError(what, "ask for a device that the share has")
+        control = FIELDS["region.control"][0] + FIELDS["control.device"][0] + device * SIZES["device_control"]
+        return control, FIELDS["region.usage"][0] + device * SIZES["device_usage"]
+
+    def _word(self, base: int, name: str) -> int:
+        """A field of the mapped region; aligned words are read whole."""
+        offset, size = FIELDS[name]
+        kind = ctypes.c_uint32 if size == 4 else ctypes.c_uint64
+        value: int = kind.from_address((self._pointer.value or 0) + base + offset).value
+        return value
+
+    def set_unseen(self, device: int, amount: int) -> None:
+        """Say how many bytes the share uses beyond what its region counts: that much less can be allocated."""
+        self._counted(_library().tessera_region_set_unseen(self._pointer, device, amount))
 
     def pause(self, *, paused: bool) -> None:
         """Hold every launch of the share, or let them go on; what is under way goes on either way."""

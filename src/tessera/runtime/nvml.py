@@ -67,6 +67,21 @@ class Reading:
     busy_percent: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """A process's part of a device over one sample period of the driver.
+
+    ``percent`` of the period's time, in whole percents; ``stamp_us`` is the end of the period, in microseconds of
+    the wall clock. How long a period is, the driver does not say.
+
+    Source: NVML API reference, nvmlProcessUtilizationSample_t.
+    """
+
+    pid: int
+    stamp_us: int
+    percent: int
+
+
 class Nvml:
     """An initialised NVML. Opened by :func:`open_nvml`."""
 
@@ -146,6 +161,23 @@ class Nvml:
             used_bytes=None if memory is None else int(memory.used),
             busy_percent=None if rates is None else int(rates.gpu),
         )
+
+    def process_samples(self, uuid: str, after_us: int) -> tuple[ProcessSample, ...] | None:
+        """The newest sample of each process that was busy in a period which ended after ``after_us``.
+
+        Empty where none was, and now and then when processes begin: the next look has them. ``None`` where the
+        driver does not say. One process may have several rows.
+
+        Source: NVML API reference, nvmlDeviceGetProcessUtilization: NOT_FOUND where there is no newer sample;
+        INSUFFICIENT_SIZE comes where a process begins between the question for the size and that for the samples.
+        """
+        nvml = self._nvml
+        try:
+            rows = nvml.nvmlDeviceGetProcessUtilization(self._handles[uuid], after_us)
+        except nvml.NVMLError as error:
+            nothing = (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INSUFFICIENT_SIZE)
+            return () if error.value in nothing else None
+        return tuple(ProcessSample(int(row.pid), int(row.timeStamp), int(row.smUtil)) for row in rows)
 
     def minor(self, uuid: str) -> int | None:
         """The number in the name of the device's node; ``None`` where the driver does not say."""

@@ -6,6 +6,7 @@
  *     async MIB        cuMemAllocAsync: the result code
  *     async-free       cuMemFreeAsync of the last one and a synchronisation: the result code
  *     info             "FREE TOTAL" in bytes, of cuMemGetInfo
+ *     work N           N kernels of 10 ms each, and the end of all of them: the result code
  *     count            how many devices are visible
  *     fork             start another tenant that reads the rest of the input while this one ends
  *     pid              its own PID
@@ -34,6 +35,11 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total);
 CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, void *stream);
 CUresult cuMemFreeAsync(CUdeviceptr pointer, void *stream);
 CUresult cuStreamSynchronize(void *stream);
+CUresult cuModuleLoadData(void **module, const void *image);
+CUresult cuModuleGetFunction(void **function, void *module, const char *name);
+CUresult cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters,
+                        void **extra);
 
 #define MIB ((size_t)1 << 20)
 #define MOST 4096
@@ -83,6 +89,19 @@ static CUresult give(int async)
     return result != 0 ? result : cuStreamSynchronize(NULL);
 }
 
+static CUresult work(size_t kernels)
+{
+    static void *module, *function;
+    CUresult result = begin();
+    if (result == 0 && function == NULL && (result = cuModuleLoadData(&module, "image")) == 0) {
+        result = cuModuleGetFunction(&function, module, "work_ms_10");
+    }
+    for (; result == 0 && kernels > 0; kernels--) {
+        result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    }
+    return result != 0 ? result : cuStreamSynchronize(NULL);
+}
+
 static void inform(void)
 {
     size_t available = 0, total = 0;
@@ -112,6 +131,8 @@ static void obey(const char *word, size_t amount)
         printf("%d\n", give(1));
     } else if (strcmp(word, "info") == 0) {
         inform();
+    } else if (strcmp(word, "work") == 0) {
+        printf("%d\n", work(amount));
     } else if (strcmp(word, "count") == 0) {
         printf("%d\n", begin() == 0 && cuDeviceGetCount(&devices) == 0 ? devices : -1);
     } else if (strcmp(word, "pid") == 0) {

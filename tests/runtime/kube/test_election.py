@@ -118,6 +118,22 @@ def test_a_leader_that_ends_releases_and_the_next_takes_over_without_waiting_for
     play(scene)
 
 
+@pytest.mark.parametrize(("writer", "left"), [("its own", ""), ("another's", "b")])
+def test_a_leader_that_ends_while_a_write_is_on_its_way_releases_only_what_is_its_own(
+    writer: str, left: str
+) -> None:
+    async def scene(server: MemoryCluster, clock: ManualClock) -> None:
+        a = elector(server, clock, "a", 1)
+        with running(a.run) as tasks:
+            await clock.advance(1)
+            await put(server, a.identity if writer == "its own" else "b")
+            tasks[0].cancel()
+            await clock.advance(0)
+            assert (await held(server)).spec.holder_identity == left
+
+    play(scene)
+
+
 def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> None:
     async def scene(server: MemoryCluster, clock: ManualClock) -> None:
         a, b = elector(server, clock, "a", 1), elector(server, clock, "b", 2)

@@ -198,14 +198,23 @@ class Elector:
         return await self._client.replace(LEASES, self._name, _body(meta, spec), Lease, namespace=self._namespace)
 
     async def _release(self, held: Lease) -> None:
-        spec = {
+        """Say that nobody holds it, also where a renewal that was on its way when we ended came in first."""
+        try:
+            await self._put(held, self._vacancy(held))
+        except ApiError as error:
+            lease = await self._read() if error.code == 409 else None
+            if lease is None or lease.spec.holder_identity != self.identity:
+                raise
+            await self._put(lease, self._vacancy(lease))
+        _log.info("released", lease=self._name)
+
+    def _vacancy(self, held: Lease) -> dict[str, Any]:
+        return {
             "holderIdentity": "",
             "leaseDurationSeconds": 1,
             "renewTime": _stamp(self._clock.wall()),
             "leaseTransitions": held.spec.lease_transitions or 0,
         }
-        await self._put(held, spec)
-        _log.info("released", lease=self._name)
 
     def _lose(self, why: str) -> None:
         self._mine = None
