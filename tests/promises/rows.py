@@ -349,15 +349,18 @@ METRICS: Final = (
         "U52",
         "dcgm#587",
         "Every pod of a card reports the card's own value",
-        (f"{_ROAD}what_a_container_uses_is_what_the_host_sees",),
-        "memory is told by container; compute by container takes a GPU: only the device's is exposed",
+        (
+            f"{_ROAD}what_a_container_uses_is_what_the_host_sees",
+            "tests/agent/test_ticks.py::test_the_time_of_all_processes_of_a_container_is_that_of_its_share",
+        ),
+        "memory is told of every container, time on the device of those that have a compute limit",
     ),
     Row(
         "U53",
         "HAMi#1864",
         "Utilisation is 0 without a hard limit",
         (f"{_SCRAPE}row_56_an_idle_device_is_zero_and_not_absent",),
-        "the device's utilisation is the driver's word and knows of no limits; by container see U52",
+        "the device's utilisation is the driver's word and knows no limits; a container's without one is not told",
     ),
     Row(
         "U54",
