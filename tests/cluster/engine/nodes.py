@@ -5,8 +5,11 @@ Pods can be bound to it and stay Pending there, unless :class:`~cluster.engine.h
 """
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
+import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -148,12 +151,29 @@ class Session:
         await asyncio.gather(*(work() for _ in range(PARALLEL)))
 
 
+CLOSING_ROUNDS: Final = 10
+"""Turns of the event loop in which closed connections say so."""
+
+
 @asynccontextmanager
 async def open_session(plane: ControlPlane) -> AsyncIterator[Session]:
-    """A session on this plane."""
-    connector = aiohttp.TCPConnector(ssl=tls_context(plane.authority.certificate, plane.admin), limit=0)
+    """A session on this plane. None of its connections waits for the server's TLS farewell when it is over."""
+    opened: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def open_socket(address: Any) -> socket.socket:
+        made = socket.socket(*address[:3])
+        opened.add(made)
+        return made
+
+    context = tls_context(plane.authority.certificate, plane.admin)
+    connector = aiohttp.TCPConnector(ssl=context, limit=0, socket_factory=open_socket)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as http:
         yield Session(http, plane.server)
+    for one in list(opened):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+    for _ in range(CLOSING_ROUNDS):
+        await asyncio.sleep(0)
 
 
 async def create_nodes(plane: ControlPlane, nodes: Iterable[SimulatedNode]) -> None:

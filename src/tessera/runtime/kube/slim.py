@@ -4,6 +4,7 @@ It does what :class:`~tessera.runtime.kube.client.ApiClient` does, in the same w
 is tried again, and what is not, is said there.
 """
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, TypeVar
@@ -48,6 +49,8 @@ LONGEST_WAIT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 300
 """How long the server holds a watch, at least; each asks for up to half as long again, so that few end at once."""
 SLACK_SECONDS: Final = 20
+CLOSING_ROUNDS: Final = 10
+"""Turns of the event loop in which closed connections say so."""
 _JSON: Final = "application/json"
 
 
@@ -208,6 +211,8 @@ class SlimClient:
         if self._exchange is not None:
             self._exchange.close()
             self._exchange = None
+        for _ in range(CLOSING_ROUNDS):
+            await asyncio.sleep(0)
 
     async def _call(
         self,
