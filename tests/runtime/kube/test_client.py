@@ -12,7 +12,7 @@ import pytest
 
 from runtime.kube.scripted import Script, hangs, resets, says, streams
 from tessera.runtime.kube import poster as poster_module
-from tessera.runtime.kube.client import LONGEST_WAIT_SECONDS, TRIES, ApiClient
+from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import ClusterConfig, ExecPlugin
 from tessera.runtime.kube.exchange import Limits
 from tessera.runtime.kube.port import (
@@ -27,6 +27,7 @@ from tessera.runtime.kube.port import (
     WatchEvent,
 )
 from tessera.runtime.kube.slim import SlimClient
+from tessera.runtime.kube.verbs import LONGEST_WAIT_SECONDS, TRIES
 from tessera.wire.kube.objects import KubePod
 
 Client = ApiClient | SlimClient
