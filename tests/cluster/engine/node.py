@@ -26,7 +26,7 @@ from cluster.engine.images import busybox_files, make_image, pause_program
 from cluster.engine.kubeconfig import write_kubeconfig
 from cluster.engine.plane import ControlPlane
 from cluster.engine.ports import LOOPBACK, free_port
-from cluster.engine.service import Service, wait_until
+from cluster.engine.service import STOP_SECONDS, Service, wait_until
 from cluster.engine.sweep import NETWORK, pod_processes, remove_folder, sweep_containers
 
 LOCK: Final = Path("/run/lock/tessera-real-node")
@@ -144,13 +144,16 @@ class RealNode:
     def _take_machine(self) -> None:
         """Wait until no other harness runs a node here, and remove what a killed one left.
 
-        Raises :class:`RuntimeError` where a kubelet runs that is nobody's test: its plugins would be cut off.
+        Raises :class:`TimeoutError` where a kubelet runs that is nobody's test: its plugins would be cut off. One
+        that was killed with its harness gives up the lock and the socket at moments of its own.
         """
         wait_until(self._locks, f"another test's node ends ({LOCK} is held)", LOCK_SECONDS)
-        if listens(PLUGINS / "kubelet.sock"):
-            raise RuntimeError(
-                f"a kubelet runs on this machine already ({PLUGINS}); `make cluster-down` ends ours"
-            )
+        kubelet = PLUGINS / "kubelet.sock"
+        wait_until(
+            lambda: not listens(kubelet),
+            f"no kubelet is at {kubelet} (`make cluster-down` ends ours)",
+            STOP_SECONDS,
+        )
         self._lock.seek(0)
         if left := self._lock.read().strip():
             sweep_containers(Path(left))
