@@ -119,6 +119,14 @@ lane-cluster: lane-engine
 bench: setup ## print the figures of this machine
 	$(PY) bench/run.py
 
+.PHONY: parity
+parity: setup ## compare the published policies with what they published, on the public trace (15 minutes)
+	$(PY) tools/parity.py
+
+.PHONY: quality
+quality: setup ## measure the default policy against what it has to reach, on the public trace (6 minutes)
+	$(PY) tools/quality.py
+
 .PHONY: verify
 verify: setup ## regenerate what is generated; fails where that changes anything
 	$(PY) tools/plan_schema.py --check

@@ -18,7 +18,8 @@ from tessera.core.fleet import Fleet
 from tessera.core.request import Claim, Container, Pod, Request
 from tessera.core.share import ComputeMilli, MemoryMiB, ShareSpec
 from tessera.core.units import MiB, Milli
-from tessera.policy.rank import POLICIES
+from tessera.policy.rank import DEFAULT_POLICY, POLICIES
+from tessera.runtime.kernel import compiled_looker
 from tessera.wire.kube.extender import NodeNames
 
 SIZES = (
@@ -55,12 +56,12 @@ def cpu(action: Callable[[], object]) -> float:
     return (time.thread_time() - began) * 1000
 
 
-def main(nodes: int = 5000, shares: int = 40_000) -> None:
+def measure(policy: str, *, kernel: bool, nodes: int, shares: int) -> None:
     """Fill the fleet by the index itself, pods coming and going, and print the last decisions' times."""
     rng = random.Random(1)
     fleet = a_fleet(nodes)
     ledger = Ledger(fleet)
-    index = Index(ledger, POLICIES["binpack"])
+    index = Index(ledger, POLICIES[policy], looker=compiled_looker() if kernel else None)
     requests = [a_request(*size) for size in SIZES]
     names = list(fleet.node_names)
     held: list[str] = []
@@ -85,7 +86,8 @@ def main(nodes: int = 5000, shares: int = 40_000) -> None:
             held.pop()
     last, booked = sorted(places[-MEASURED:]), sorted(books[-MEASURED:])
     print(
-        f"{nodes} x 8, {len(held)} shares: place p50 {last[MEASURED // 2]:.0f} us, "
+        f"{policy} {'compiled' if kernel else 'numpy'}, {nodes} x 8, {len(held)} shares: "
+        f"place p50 {last[MEASURED // 2]:.0f} us, "
         f"p99 {last[MEASURED * 99 // 100]:.0f} us, book p50 {statistics.median(booked):.0f} us"
     )
     node = fleet.nodes[nodes // 2]
@@ -95,6 +97,13 @@ def main(nodes: int = 5000, shares: int = 40_000) -> None:
         f"patch the fleet {cpu(lambda: patched.append(fleet.replaced({node.name: ill}))):.1f} ms, "
         f"move the ledger {cpu(lambda: ledger.onto(patched[0])):.1f} ms"
     )
+
+
+def main(nodes: int = 5000, shares: int = 40_000) -> None:
+    """Print the figures of both policies, compiled and not."""
+    for policy in ("binpack", DEFAULT_POLICY):
+        for kernel in (True, False):
+            measure(policy, kernel=kernel, nodes=nodes, shares=shares)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,13 @@ settings.load_profile("fixed")
 
 ROOT = Path(__file__).parent.parent
 NATIVE = Path(tessera.__file__).parent / "_native"
-LIBRARIES = ("libtessera.so", "libtessera_region.so", "sim/libcuda.so.1", "sim/libnvidia-ml.so.1")
+LIBRARIES = (
+    "libtessera.so",
+    "libtessera_region.so",
+    "libtessera_place.so",
+    "sim/libcuda.so.1",
+    "sim/libnvidia-ml.so.1",
+)
 
 
 @pytest.fixture(scope="session")

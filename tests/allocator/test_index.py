@@ -1,5 +1,8 @@
 """The index on fleets small enough to work out by hand."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from builders import a_claim, a_fleet, a_node, a_pod, a_share
@@ -7,6 +10,7 @@ from tessera.allocator import ledger as ledger_module
 from tessera.allocator.index import Index
 from tessera.allocator.ledger import Ledger, Release, Reserve
 from tessera.core.request import Container, Pod
+from tessera.policy.outlook import outlook_of
 from tessera.policy.rank import POLICIES
 
 BINPACK = POLICIES["binpack"]
@@ -68,3 +72,22 @@ def test_a_pod_that_asks_for_nothing_is_refused():
     _, index = an_index()
     with pytest.raises(ValueError, match="default/p asks for no accelerator"):
         index.place(Pod("default", "p", "p", (Container("main"),)))
+
+
+def test_an_outlook_that_was_made_for_another_fleet_is_refused():
+    _, index = an_index(nodes=2)
+    other = a_fleet(a_node("n0", 1))
+    with pytest.raises(ValueError, match="an outlook for 1 nodes of A100 on a fleet of 2 of A100"):
+        index.outlook = outlook_of(other)
+
+
+def test_a_new_outlook_counts_in_the_next_answer():
+    """Of two idle nodes the first is to be kept: the second is taken, and the first once nothing else has room."""
+    ledger = Ledger(a_fleet(a_node("a", 2, 10), a_node("b", 1, 10)))
+    index = Index(ledger, POLICIES["pwr+"])
+    assert index.place(asking(5, "p")).placement.node == "b"  # the emptier node costs more
+    index.outlook = replace(index.outlook, kept=np.array([-1, 1000]), generation=index.outlook.generation + 1)
+    for uid, node in (("p", "a"), ("q", "a"), ("r", "a"), ("s", "a"), ("t", "b")):
+        placed = index.place(asking(5, uid))
+        assert placed.placement.node == node
+        ledger.apply(Reserve(placed.placement))

@@ -58,7 +58,7 @@ def test_a_pods_own_preference_goes_over_the_policy():
     assert [a[0] for a in placing(a_fleet(a_node("a"), a_node("b")), *pods)] == ["a", "b"]
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"random"}))  # which has no ties
 def test_equal_inputs_give_equal_placements_with_ties_to_the_first(policy):
     fleet = a_fleet(a_node("b", 2), a_node("a", 2))
     assert placing(fleet, small("p"), policy=policy) == [("b", {"main": [0]})]

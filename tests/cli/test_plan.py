@@ -307,7 +307,7 @@ def test_an_invalid_call_still_prints_a_document_of_its_errors(tessera, write) -
         (("-f", "-",), "Missing option '--fleet'"),
         (("--fleet", "1xT4"), "name manifests with -f PATH"),
         (("-f", "-", "--fleet", "-"), "cannot both come from standard input"),
-        (("-f", "-", "--fleet", "1xT4", "--policy", "random"), "'random' is not one of"),
+        (("-f", "-", "--fleet", "1xT4", "--policy", "sideways"), "'sideways' is not one of"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_says_what_is_wrong_with_it(tessera, args: tuple[str, ...], said: str) -> None:

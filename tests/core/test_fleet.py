@@ -45,4 +45,24 @@ def test_charges_on_devices_that_are_gone_touch_nothing():
     fleet = a_fleet(a_node("a", 1))
     usage = Usage.nothing(fleet)
     usage.book(fleet, [Charge("gone", 5, 5, 5, exclusive=True)], sign=1)
-    assert not any(np.any(getattr(usage, name)) for name in Usage.__slots__)
+    nothing = Usage.nothing(fleet)
+    assert all(np.array_equal(getattr(usage, name), getattr(nothing, name)) for name in Usage.__slots__)
+
+
+def test_what_is_left_of_a_device_is_the_less_of_memory_and_compute_and_nothing_where_nobody_else_may_go():
+    """1000 MiB each. 300 MiB and 200 milli taken leave 700; an exclusive holder leaves nothing."""
+    sick = a_device("sick", 1000, index=2, healthy=False)
+    devices = [a_device("shared", 1000, index=0), a_device("held", 1000, index=1), sick]
+    fleet = a_fleet(a_node("a", [*devices, a_device("two", 1000, index=3, slots=2)]))
+    usage = Usage.nothing(fleet)
+    assert usage.left.tolist() == [1000, 1000, 0, 1000]
+    charges = [
+        Charge("shared", 300, 200, 1, exclusive=False),
+        Charge("held", 10, 10, 1, exclusive=True),
+        Charge("two", 10, 10, 2, exclusive=False),
+    ]
+    usage.book(fleet, charges, sign=1)
+    assert usage.left.tolist() == [700, 0, 0, 0]
+    assert usage.moved(fleet, fleet).left.tolist() == [700, 0, 0, 0]
+    usage.book(fleet, charges, sign=-1)
+    assert usage.left.tolist() == [1000, 1000, 0, 1000]

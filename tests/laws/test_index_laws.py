@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laws.test_allocator_laws import MANY
+from laws.test_allocator_laws import MANY, drawn, every_policy
 from laws.worlds import crowded, layered_pods, nodes, plain_pods, pods, ruled_pods
 from tessera.allocator import index as index_module
 from tessera.allocator.index import Index
@@ -43,11 +43,12 @@ def placed_from_nothing(
     return place(fresh.snapshot(), pod, POLICIES[policy])
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@every_policy
 @MANY
 @given(data=st.data())
 def test_the_index_answers_as_a_decision_from_nothing(policy, data):
     world = data.draw(many_nodes)
+    policy = drawn(policy, data)
     templates = data.draw(st.lists(some_pods, min_size=1, max_size=3))
     ledger = Ledger(Fleet(world))
     index = Index(ledger, POLICIES[policy])
@@ -68,14 +69,14 @@ def test_the_index_answers_as_a_decision_from_nothing(policy, data):
 @MANY
 @given(data=st.data())
 def test_forgetting_changes_no_answer(data):
-    """The bounds of what is remembered, down to one request and no change at all, are only about cost."""
+    """The bounds of what is remembered, down to one kind of pod and no change at all, are only about cost."""
     world = data.draw(many_nodes)
     templates = data.draw(st.lists(some_pods, min_size=2, max_size=4))
     steps = data.draw(st.lists(st.sampled_from(range(len(templates))), min_size=2, max_size=8))
     answers = []
-    for requests, objects in ((64, 4096), (1, 1)):
+    for kinds, objects in ((64, 4096), (1, 1)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(index_module, "REMEMBERED_REQUESTS", requests)
+            patch.setattr(index_module, "MOST_KINDS", kinds)
             patch.setattr(index_module, "REMEMBERED_OBJECTS", objects)
             ledger = Ledger(Fleet(world))
             index = Index(ledger, POLICIES["binpack"])

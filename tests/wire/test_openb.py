@@ -121,3 +121,24 @@ def test_either_list_given_as_the_other_is_told_where_it_belongs() -> None:
     (pods,) = read_pods("n.csv", NODES + "n-1,1,1,0,\n").problems
     assert "-f" in nodes.remedy
     assert "--fleet" in pods.remedy
+
+
+TIMES = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n"
+
+
+def test_a_pod_stays_from_its_creation_to_its_deletion_where_both_are_said() -> None:
+    found = read_pods("p.csv", TIMES + "p-1,1,1,0,0,100,350\np-2,1,1,0,0,100,\np-3,1,1,0,0,7,7\n")
+    assert [pod.stays for pod in found.pods] == [250, None, 0]
+
+
+@pytest.mark.parametrize(
+    ("times", "column"), [("100,99", "deletion_time"), ("-1,99", "creation_time"), ("1,nan", "deletion_time")]
+)
+def test_a_time_that_cannot_be_is_one_problem_with_its_column(times: str, column: str) -> None:
+    (problem,) = read_pods("p.csv", TIMES + f"p-1,1,1,0,0,{times}\n").problems
+    assert (problem.source, problem.field) == ("p.csv:2", column)
+
+
+def test_a_cell_that_is_no_number_is_one_problem() -> None:
+    (problem,) = read_pods("p.csv", PODS + "p-1,1,1,1,nan\n").problems
+    assert (problem.field, problem.value) == ("gpu_milli", "nan")

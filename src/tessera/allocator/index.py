@@ -1,75 +1,83 @@
 """What is remembered between decisions on one ledger, so that a decision costs what changed and not the fleet.
 
-For each request that was seen, the index keeps which devices fit each claim, which nodes have enough of them, and
-how well the policy likes those, as of a moment of the ledger. Before it answers again it takes in only the nodes
-that changed since, and looks only at those of them that would be chosen. The answer is that of
-:func:`tessera.allocator.place.place`, restricted to the nodes that the caller names.
+For each kind of pod that was seen (its request, and what it takes of its node), the index keeps which devices fit
+each claim and how the policy scores each node that can host, as of a moment of the ledger. Before it answers
+again it looks at the nodes that changed since. The answer is that of :func:`tessera.allocator.place.place`,
+restricted to the nodes that the caller names.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from tessera.allocator.fit import Limit, fitting_on, fitting_rows, limits_on, memo_of, open_nodes
+from tessera.allocator.fit import open_nodes
 from tessera.allocator.ledger import Ledger
-from tessera.allocator.place import Prospect, first_of, in_order, prospect
-from tessera.core.fleet import Bools, Fleet, Ints, Snapshot
+from tessera.allocator.look import Known, Looker, known_of, look, order
+from tessera.allocator.place import Prospect, blank, first_of, in_order
+from tessera.core.fleet import Fleet, Ints, Snapshot
 from tessera.core.placement import Placed
 from tessera.core.request import Pod, Request
-from tessera.policy.nodes import rank_nodes
-from tessera.policy.rank import SIGN, Policy
+from tessera.policy.outlook import Outlook, usual_outlook
+from tessera.policy.rank import Policy
+from tessera.policy.score import OUT, Scene
+from tessera.policy.scorers import SCORERS
 
-REMEMBERED_REQUESTS: Final = 64
-"""Requests that are remembered: with 40,000 devices about 100 kB each, beside what :mod:`allocator.fit` keeps."""
+REMEMBERED_BYTES: Final = 128 << 20
+"""What remembered kinds of pods may take, with what :mod:`allocator.fit` keeps of them: about 25 bytes a device
+and 8 a node each, so 120 kinds on 40,000 devices."""
+
+FEWEST_KINDS: Final = 16
+MOST_KINDS: Final = 1024
 
 REMEMBERED_OBJECTS: Final = 4096
 """Request objects that are known by identity; holding them keeps their identities theirs."""
 
-REMEMBERED_NODES: Final = 256
-"""Nodes of a request whose limits are remembered, about 1 kB each."""
-
-_WHOLE_AGAIN: Final = 8
+_WHOLE_AGAIN: Final = 2
 """Where more than one node in so many changed, all are looked at again: one pass is cheaper then."""
-
-_ONE_BY_ONE: Final = 12
-"""Up to so many nodes are looked at one by one, which is cheaper than setting up arrays for them."""
 
 _GUESSES: Final = 24
 """How many of the best nodes are looked for among the caller's names before all names are looked up."""
 
-_OUT: Final = int(np.iinfo(np.int64).min)
-"""The score of a node that cannot host, below any that can."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of one request as of a moment; a node that is closed or too full has ``_OUT`` for a score.
-
-    ``unsure`` are nodes that changed and were not looked at: they have the score that is theirs if they can host.
-    ``limits`` are those of each claim on the nodes that are looked at often.
-    """
-
-    found: Prospect
-    policy: Policy
-    ruled_out: tuple[Bools, ...]
-    hosts: Bools
-    scores: Ints
-    moment: int
-    unsure: set[int] = field(default_factory=set)
-    limits: dict[int, tuple[list[Limit], ...]] = field(default_factory=dict)
+_Host = tuple[int, int, int]
+"""What a pod takes of its node."""
 
 
 class Index:
-    """Decisions on a ledger. Belongs to the ledger's owner: asked between events, never during one."""
+    """Decisions on a ledger. Belongs to the ledger's owner: asked between events, never during one.
 
-    def __init__(self, ledger: Ledger, policy: Policy) -> None:
-        self._ledger = ledger
-        self._policy = policy
-        self._known: dict[Request, _Known] = {}
-        self._by_id: dict[int, tuple[Request, _Known]] = {}
+    ``looker`` is the compiled way to look at nodes, where there is one. ``outlook`` may be replaced at any time.
+    """
+
+    def __init__(
+        self, ledger: Ledger, policy: Policy, outlook: Outlook | None = None, looker: Looker | None = None
+    ) -> None:
+        self._ledger, self._policy, self._looker = ledger, policy, looker
+        self._outlook = usual_outlook(ledger.fleet)
+        if outlook is not None:
+            self.outlook = outlook
+        fleet = ledger.fleet
+        self._most = REMEMBERED_BYTES // max(1, 8 * len(fleet.nodes) + 25 * len(fleet.devices))
+        self._most = min(max(self._most, FEWEST_KINDS), MOST_KINDS)
+        self._known: dict[tuple[Request, _Host], Known] = {}
+        self._by_id: dict[tuple[int, _Host], tuple[Request, Known]] = {}
+
+    @property
+    def outlook(self) -> Outlook:
+        """What is expected to come. Raises ``ValueError`` for one that was made for another fleet."""
+        return self._outlook
+
+    @outlook.setter
+    def outlook(self, outlook: Outlook) -> None:
+        fleet = self._ledger.fleet
+        if outlook.models != fleet.models or len(outlook.kept) != len(fleet.nodes):
+            made = f"{len(outlook.kept)} nodes of {', '.join(outlook.models)}"
+            raise ValueError(
+                f"an outlook for {made} on a fleet of {len(fleet.nodes)} of {', '.join(fleet.models)}"
+            )
+        self._outlook = outlook
 
     def place(
         self,
@@ -81,185 +89,107 @@ class Index:
     ) -> Placed | None:
         """The placement that the policy likes best on one of the nodes ``names`` (``None``: any), or ``None``.
 
-        ``barred`` nodes are left out. ``bonus`` is added to a node's score, which is its fill in parts per
-        million, memory and compute added (0 to 2,000,000), negative where the policy spreads. Names that are no
-        nodes of the fleet are passed over. Raises ``ValueError`` for a pod that asks for no accelerator.
+        ``barred`` nodes are left out. ``bonus`` is added to a node's score, in parts per million of a node's fill,
+        memory and compute added (2,000,000 for a full node). Names that are no nodes of the fleet are passed over.
+        Raises ``ValueError`` for a pod that has no request.
         """
-        snapshot = self._ledger.view()
-        known = self._up_to_date(snapshot, pod)
-        before = known.found
-        found = Prospect(pod, before.request, before.needs, before.rules, before.fits, before.open, known.hosts)
-        if bonus or pod.node_name or pod.node_selector or pod.cpu_milli or pod.memory_mib:
-            _settle(snapshot, known)
-            rows = _weighed(snapshot, known, pod, names, barred, bonus or {})
+        scene = Scene(self._ledger.view(), self._outlook)
+        known = self._up_to_date(scene, pod)
+        like = known.found
+        found = Prospect(
+            scene.snapshot, pod, like.request, like.needs, like.rules, like.fits, like.open, like.hosts
+        )
+        if bonus or pod.node_name or pod.node_selector:
+            rows = _weighed(scene.snapshot, known, pod, _named(scene.snapshot.fleet, names, barred), bonus or {})
         else:
-            rows = _best_first(snapshot, known, names, barred)
-        return first_of(snapshot, found, known.policy, rows)
+            rows = _best_first(scene.snapshot.fleet, known.scores, names, barred)
+        compiled = None if self._looker is None else self._looker.order(scene, known)
+        return first_of(found, compiled or order(scene, known), rows)
 
-    def _up_to_date(self, snapshot: Snapshot, pod: Pod) -> _Known:
+    def _up_to_date(self, scene: Scene, pod: Pod) -> Known:
         request = pod.request
         if request is None:
             raise ValueError(f"pod {pod.key} asks for no accelerator")
         # A caller that decodes each text once passes the same object, and spares the hashing of a whole request.
-        same = self._by_id.get(id(request))
-        known = same[1] if same is not None else self._known.get(request)
+        host = (pod.cpu_milli, pod.memory_mib, pod.checked_cpu_milli)
+        seen = (id(request), host)
+        same = self._by_id.get(seen)
+        known = same[1] if same is not None else self._known.get((request, host))
         if known is None:
-            if len(self._known) >= REMEMBERED_REQUESTS:
+            if len(self._known) >= self._most:
                 del self._known[next(iter(self._known))]
                 self._by_id.clear()
-            known = self._known[request] = self._seen(snapshot, prospect(snapshot, pod))
-        elif known.moment != self._ledger.moment:
-            self._refresh(snapshot, known)
+            known = self._new(scene, pod, request)
+            self._known[request, host] = known
+        elif known.moment != self._ledger.moment or known.generation != self._outlook.generation:
+            self._refresh(scene, known)
         if same is None:
             if len(self._by_id) >= REMEMBERED_OBJECTS:
                 self._by_id.clear()
-            self._by_id[id(request)] = (request, known)
+            self._by_id[seen] = (request, known)
         return known
 
-    def _seen(self, snapshot: Snapshot, found: Prospect) -> _Known:
-        fleet = snapshot.fleet
-        policy = self._policy.preferring(found.request.preference)
-        hosts = np.ones(len(fleet.nodes), dtype=np.bool_)
-        for claim, fit in zip(found.request.claims, found.fits, strict=True):
-            hosts &= fleet.nodes_with(fit, claim.count)
-        open_ = fleet.open & (snapshot.usage.pods + 1 <= fleet.max_pods)
-        scores = np.where(hosts & open_, rank_nodes(snapshot, policy.node), _OUT)
-        ruled_out = tuple(memo_of(fleet).ruled(rule).out for rule in found.rules)
-        return _Known(found, policy, ruled_out, hosts, scores, self._ledger.moment)
+    def _new(self, scene: Scene, pod: Pod, request: Request) -> Known:
+        anywhere = replace(pod, node_name=None, node_selector=())
+        policy = self._policy.preferring(request.preference)
+        known = known_of(scene, blank(scene.snapshot, anywhere), policy, self._ledger.moment)
+        self._look(scene, known, None)
+        return known
 
-    def _refresh(self, snapshot: Snapshot, known: _Known) -> None:
-        """Take in the nodes that changed."""
+    def _refresh(self, scene: Scene, known: Known) -> None:
+        """Look at the nodes that changed; at all of them where the outlook did."""
         touched = self._ledger.touched_since(known.moment)
-        nodes = None if touched is None else set(touched)
-        if nodes is None or len(nodes) * _WHOLE_AGAIN > len(snapshot.fleet.nodes):
-            again = self._seen(snapshot, prospect(snapshot, known.found.pod))
-            known.found, known.hosts, known.scores = again.found, again.hosts, again.scores
-            known.unsure.clear()
-        else:
-            known.unsure |= nodes
-            rows = np.fromiter(nodes, dtype=np.int64, count=len(nodes))
-            known.scores[rows] = SIGN[known.policy.node] * snapshot.usage.node_fill[rows]
-        known.moment = self._ledger.moment
+        nodes = None if touched is None or known.generation != scene.outlook.generation else set(touched)
+        if nodes is not None and len(nodes) * _WHOLE_AGAIN > len(scene.snapshot.fleet.nodes):
+            nodes = None
+        self._look(scene, known, nodes)
+        known.moment, known.generation = self._ledger.moment, scene.outlook.generation
 
-
-def _settle(snapshot: Snapshot, known: _Known) -> None:
-    """Look at every node that is unsure."""
-    if len(known.unsure) > _ONE_BY_ONE:
-        _look_at_all(snapshot, known, np.fromiter(known.unsure, dtype=np.int64))
-    else:
-        for node in known.unsure:
-            _look_at(snapshot, known, node)
-    known.unsure.clear()
-
-
-def _look_at(snapshot: Snapshot, known: _Known, node: int) -> None:
-    """Bring one node up to date, without arrays."""
-    fleet, usage, found = snapshot.fleet, snapshot.usage, known.found
-    rows = fleet.rows(node)
-    hosts = True
-    for claim, limits, fits in zip(found.request.claims, _limits(fleet, known, node), found.fits, strict=True):
-        fit = fitting_on(snapshot, limits, rows)
-        fits[rows.start : rows.stop] = fit
-        hosts = hosts and sum(fit) >= claim.count
-    known.hosts[node] = hosts
-    is_open = fleet.open[node] and usage.pods[node] + 1 <= fleet.max_pods[node]
-    known.scores[node] = SIGN[known.policy.node] * usage.node_fill[node] if hosts and is_open else _OUT
-
-
-def _limits(fleet: Fleet, known: _Known, node: int) -> tuple[list[Limit], ...]:
-    limits = known.limits.get(node)
-    if limits is None:
-        if len(known.limits) >= REMEMBERED_NODES:
-            known.limits.clear()
-        idle, rows = known.found.request.constraints.idle_device, fleet.rows(node)
-        parts = zip(known.found.needs, known.ruled_out, strict=True)
-        limits = known.limits[node] = tuple(limits_on(fleet, need, out, idle, rows) for need, out in parts)
-    return limits
-
-
-def _look_at_all(snapshot: Snapshot, known: _Known, nodes: Ints) -> None:
-    """Bring many nodes up to date at once."""
-    fleet, usage, found = snapshot.fleet, snapshot.usage, known.found
-    rows, starts = device_rows(fleet, nodes)
-    hosts = np.ones(len(nodes), dtype=np.bool_)
-    for claim, need, rule, fits in zip(found.request.claims, found.needs, found.rules, found.fits, strict=True):
-        fit = fitting_rows(snapshot, need, rule, rows)
-        fits[rows] = fit
-        counted = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(fit, out=counted[1:])
-        hosts &= counted[starts[1:]] - counted[starts[:-1]] >= claim.count
-    known.hosts[nodes] = hosts
-    is_open = fleet.open[nodes] & (usage.pods[nodes] + 1 <= fleet.max_pods[nodes])
-    known.scores[nodes] = np.where(hosts & is_open, SIGN[known.policy.node] * usage.node_fill[nodes], _OUT)
+    def _look(self, scene: Scene, known: Known, nodes: Collection[int] | None) -> None:
+        rows = None if nodes is None else np.fromiter(nodes, dtype=np.int64, count=len(nodes))
+        if self._looker is None or not self._looker.look(scene, known, rows):
+            look(scene, known, np.arange(len(known.scores)) if rows is None else rows)
 
 
 def _best_first(
-    snapshot: Snapshot, known: _Known, names: Collection[str] | None, barred: Collection[str]
+    fleet: Fleet, scores: Ints, names: Collection[str] | None, barred: Collection[str]
 ) -> Iterator[int]:
     """The rows of the nodes that can host and may be taken, best first.
 
     The best of all nodes is likely among the names, or the next best, or the one after that: looking for a few of
     them is much cheaper than looking up every name. Only where that fails are the names looked up.
     """
-    fleet, left = snapshot.fleet, known.scores.copy()
-    for name in barred:
-        if (row := fleet.node_row.get(name)) is not None:
-            left[row] = _OUT
+    left = scores.copy() if barred else scores
+    left[[row for name in barred if (row := fleet.node_row.get(name)) is not None]] = OUT
     for _ in range(min(_GUESSES, len(left))):
         row = int(left.argmax())
-        if left[row] == _OUT:
+        if left[row] == OUT:
             return
-        left[row] = _OUT
-        if (names is None or fleet.node_names[row] in names) and _can_host(snapshot, known, row):
+        if names is None or fleet.node_names[row] in names:
             yield row
-    _settle(snapshot, known)
-    rows = _rows(fleet, names)
-    rows = rows[(left[rows] != _OUT) & (known.scores[rows] != _OUT)]
+        if left is scores:
+            left = scores.copy()
+        left[row] = OUT
+    rows = _named(fleet, names, ())
+    rows = rows[left[rows] != OUT]
     yield from in_order(rows, left[rows])
 
 
-def _can_host(snapshot: Snapshot, known: _Known, row: int) -> bool:
-    """Whether a node whose score is not out can host, looking at it where that is not sure."""
-    if row in known.unsure:
-        _look_at(snapshot, known, row)
-        known.unsure.discard(row)
-    return bool(known.scores[row] != _OUT)
-
-
-def _weighed(
-    snapshot: Snapshot,
-    known: _Known,
-    pod: Pod,
-    names: Collection[str] | None,
-    barred: Collection[str],
-    bonus: Mapping[str, int],
-) -> Iterator[int]:
+def _weighed(snapshot: Snapshot, known: Known, pod: Pod, rows: Ints, bonus: Mapping[str, int]) -> Iterator[int]:
     """The same for a pod that rules out nodes itself, or prefers some."""
-    fleet = snapshot.fleet
-    hosts = known.hosts & open_nodes(snapshot, pod)
-    out = [row for name in barred if (row := fleet.node_row.get(name)) is not None]
-    hosts[out] = False
-    rows = _rows(fleet, names)
-    rows = rows[hosts[rows]]
-    scores = rank_nodes(snapshot, known.policy.node)[rows]
-    extra = (bonus.get(fleet.node_names[row], 0) for row in rows.tolist())
-    return in_order(rows, scores + np.fromiter(extra, dtype=np.int64, count=len(rows)))
+    rows = rows[(known.scores[rows] != OUT) & open_nodes(snapshot, pod)[rows]]
+    names = snapshot.fleet.node_names
+    extra = np.fromiter((bonus.get(names[row], 0) for row in rows.tolist()), dtype=np.int64, count=len(rows))
+    return in_order(rows, known.scores[rows] * SCORERS[known.policy.node].worth + extra)
 
 
-def _rows(fleet: Fleet, names: Collection[str] | None) -> Ints:
-    """The rows of the named nodes, in the fleet's order."""
+def _named(fleet: Fleet, names: Collection[str] | None, barred: Collection[str]) -> Ints:
+    """The rows of the named nodes that are not barred, in the fleet's order."""
     if names is None:
-        return np.arange(len(fleet.nodes), dtype=np.int64)
-    rows = np.fromiter(map(fleet.node_row.get, names, repeat(-1)), dtype=np.int64, count=len(names))
-    rows = rows[rows >= 0]
-    rows.sort()
-    return rows
-
-
-def device_rows(fleet: Fleet, nodes: Ints) -> tuple[Ints, Ints]:
-    """The device rows of these nodes, one node after the other, and where each node's begin (and the last end)."""
-    firsts = fleet.first[nodes]
-    starts = np.zeros(len(nodes) + 1, dtype=np.int64)
-    np.cumsum(fleet.first[nodes + 1] - firsts, out=starts[1:])
-    rows = np.arange(starts[-1], dtype=np.int64) + np.repeat(firsts - starts[:-1], np.diff(starts))
-    return rows, starts
+        rows = np.arange(len(fleet.nodes), dtype=np.int64)
+    else:
+        rows = np.fromiter(map(fleet.node_row.get, names, repeat(-1)), dtype=np.int64, count=len(names))
+        rows = rows[rows >= 0]
+        rows.sort()
+    out = [row for name in barred if (row := fleet.node_row.get(name)) is not None]
+    return rows[~np.isin(rows, out)] if out else rows

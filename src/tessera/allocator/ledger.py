@@ -147,7 +147,7 @@ class Ledger:
             charges = [charge for charge in held.charges if charge.uuid in devices]
             other._usage.book(fleet, charges, sign=1)
             if held.node in nodes:
-                other._usage.book_host(fleet, held.node, held.cpu_milli, held.memory_mib, sign=1)
+                other._usage.book_host(fleet, held, sign=1)
         return other
 
     @property
@@ -181,6 +181,17 @@ class Ledger:
         """The rows of the nodes whose usage changed since, repeats included; ``None`` where that is forgotten."""
         start = moment - self._forgotten
         return self._touched[start:] if start >= 0 else None
+
+    def weigh(self, node: str, cpu_milli: int) -> None:
+        """The CPU that all pods of a node take, for policies: where the placements do not say (``cpu_milli``
+        0).
+        """
+        row = self._fleet.node_row.get(node)
+        if row is None or self._usage.cpu[row] == cpu_milli:
+            return
+        self._thaw()
+        self._usage.cpu[row] = cpu_milli
+        self._touched.append(row)
 
     def apply(self, event: Event) -> tuple[Effect, ...]:
         """Change the ledger by one event and say what came of it."""
@@ -244,11 +255,15 @@ class Ledger:
         return (Released(uid),)
 
     def _book(self, placement: Placement, *, sign: int) -> None:
+        self._thaw()
+        self._usage.book(self._fleet, placement.charges, sign=sign)
+        self._usage.book_host(self._fleet, placement, sign=sign)
+        self._touch(placement)
+
+    def _thaw(self) -> None:
+        """Arrays that may be written: other than those that a snapshot has."""
         if self._shared:
             self._usage, self._shared = self._usage.thawed(), False
-        self._usage.book(self._fleet, placement.charges, sign=sign)
-        self._usage.book_host(self._fleet, placement.node, placement.cpu_milli, placement.memory_mib, sign=sign)
-        self._touch(placement)
 
     def _touch(self, placement: Placement) -> None:
         """Note which nodes changed: the placement's own, and those that its devices moved to meanwhile."""

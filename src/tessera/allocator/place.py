@@ -5,8 +5,9 @@
 Step 4 is exact, so a pod is placed exactly when some legal placement exists. Deterministic.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -17,14 +18,17 @@ from tessera.allocator.search import LocalClaim, LocalDevice, Rules, SearchLimit
 from tessera.core.fleet import Bools, Ints, Snapshot
 from tessera.core.placement import Placed
 from tessera.core.request import Constraints, Pod, Request, phases
-from tessera.policy.nodes import order_devices, rank_nodes
+from tessera.policy.outlook import Outlook, usual_outlook
 from tessera.policy.rank import Policy
+from tessera.policy.score import Ask, Scene
+from tessera.policy.scorers import SCORERS
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
     """A pod against a snapshot: what each claim needs, where each fits alone, and which nodes are left."""
 
+    snapshot: Snapshot
     pod: Pod
     request: Request
     needs: tuple[Need, ...]
@@ -34,8 +38,10 @@ class Prospect:
     hosts: Bools
 
 
-def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
-    """Steps 1 and 2 for all nodes at once. Raises ``ValueError`` for a pod that asks for no accelerator."""
+def blank(snapshot: Snapshot, pod: Pod) -> Prospect:
+    """A pod of which it is not known yet where it fits: nowhere. Raises ``ValueError`` for one without a
+    request.
+    """
     request = pod.request
     if request is None:
         raise ValueError(f"pod {pod.key} asks for no accelerator")
@@ -43,28 +49,80 @@ def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
     memo = memo_of(fleet)
     needs = tuple(memo.need(claim.share) for claim in request.claims)
     rules = tuple(constraints_of(claim, request.constraints) for claim in request.claims)
-    fits = tuple(fitting(snapshot, need, rule) for need, rule in zip(needs, rules, strict=True))
+    fits = tuple(np.zeros(len(fleet.devices), dtype=np.bool_) for _ in request.claims)
+    nowhere = np.zeros(len(fleet.nodes), dtype=np.bool_)
+    return Prospect(snapshot, pod, request, needs, rules, fits, nowhere, nowhere)
+
+
+def prospect(snapshot: Snapshot, pod: Pod) -> Prospect:
+    """Steps 1 and 2 for all nodes at once. Raises ``ValueError`` for a pod that has no request."""
+    found = blank(snapshot, pod)
+    fits = tuple(fitting(snapshot, need, rule) for need, rule in zip(found.needs, found.rules, strict=True))
     open_ = open_nodes(snapshot, pod)
     hosts = open_.copy()
-    for claim, fit in zip(request.claims, fits, strict=True):
-        hosts &= fleet.nodes_with(fit, claim.count)
-    return Prospect(pod, request, needs, rules, fits, open_, hosts)
+    for claim, fit in zip(found.request.claims, fits, strict=True):
+        hosts &= snapshot.fleet.nodes_with(fit, claim.count)
+    return replace(found, fits=fits, open=open_, hosts=hosts)
 
 
-def place(snapshot: Snapshot, pod: Pod, policy: Policy) -> Placed | None:
-    """The placement that the policy likes best, or ``None`` where no node can host the pod."""
+def place(snapshot: Snapshot, pod: Pod, policy: Policy, outlook: Outlook | None = None) -> Placed | None:
+    """The placement that the policy likes best, or ``None`` where no node can host the pod.
+
+    ``outlook`` is what is expected to come; where nothing is said, what is usual.
+    """
     found = prospect(snapshot, pod)
     ranking = policy.preferring(found.request.preference)
     rows = np.flatnonzero(found.hosts)
-    return first_of(snapshot, found, ranking, in_order(rows, rank_nodes(snapshot, ranking.node)[rows]))
+    scene = Scene(snapshot, outlook or usual_outlook(snapshot.fleet))
+    main, ask = ask_of(found)
+    scores = SCORERS[ranking.node].scores(scene, ask, fits_of(found, main), rows)
+    return first_of(found, Orderer(scene, ask, ranking), in_order(rows, scores))
 
 
-def first_of(snapshot: Snapshot, found: Prospect, policy: Policy, rows: Iterable[int]) -> Placed | None:
+def ask_of(found: Prospect) -> tuple[int, Ask]:
+    """What a policy sees of the pod, and which claim that is: the one that takes most in all; -1 where none is."""
+    pod, claims = found.pod, found.request.claims
+    if not claims:
+        return -1, Ask(
+            np.zeros(len(found.snapshot.fleet.devices), dtype=np.int64), 0, pod.weighed_cpu_milli, pod.memory_mib
+        )
+    sizes = [claim.count * int(need.takes.max(initial=0)) for claim, need in zip(claims, found.needs, strict=True)]
+    main = sizes.index(max(sizes))
+    return main, Ask(found.needs[main].takes, claims[main].count, pod.weighed_cpu_milli, pod.memory_mib)
+
+
+def fits_of(found: Prospect, main: int) -> Bools:
+    """On which devices a share of that claim fits."""
+    return found.fits[main] if main >= 0 else np.zeros(len(found.snapshot.fleet.devices), dtype=np.bool_)
+
+
+class Order(Protocol):
+    """The devices of a node in order of preference."""
+
+    def __call__(self, rows: Sequence[int]) -> list[int]:
+        """Device rows of one node, given in the fleet's order, the preferred ones first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Orderer:
+    """The order that a policy has."""
+
+    scene: Scene
+    ask: Ask
+    policy: Policy
+
+    def __call__(self, rows: Sequence[int]) -> list[int]:
+        """As :class:`Order` says."""
+        return SCORERS[self.policy.device].order(self.scene, self.ask, rows)
+
+
+def first_of(found: Prospect, order: Order, rows: Iterable[int]) -> Placed | None:
     """The placement on the first of these nodes where all claims fit together."""
-    fleet = snapshot.fleet
+    fleet = found.snapshot.fleet
     tried: set[tuple[object, ...]] = set()
     for node_row in rows:
-        device_rows = _rows_on(snapshot, found, node_row, policy, tried)
+        device_rows = _rows_on(found, node_row, order, tried)
         if device_rows is not None:
             chosen = [[fleet.devices[row] for row in taken] for taken in device_rows]
             return Placed(placement_of(found.pod, fleet.node_names[node_row], found.request.claims, chosen))
@@ -83,21 +141,22 @@ def in_order(rows: Ints, scores: Ints) -> Iterator[int]:
 
 
 def _rows_on(
-    snapshot: Snapshot, found: Prospect, node_row: int, policy: Policy, tried: set[tuple[object, ...]]
+    found: Prospect, node_row: int, order: Order, tried: set[tuple[object, ...]]
 ) -> tuple[tuple[int, ...], ...] | None:
     """Device rows for every claim on this node. Nodes alike one that failed are not searched again."""
     claims, constraints = found.request.claims, found.request.constraints
-    rows = snapshot.fleet.rows(node_row)
+    rows = found.snapshot.fleet.rows(node_row)
+    if not claims:
+        return ()
     if len(claims) == 1 and not constraints.one_numa:
         fits = found.fits[0][rows.start : rows.stop].tolist()
         fitting_rows = [row for row, fit in zip(rows, fits, strict=True) if fit]
-        return (tuple(order_devices(snapshot, fitting_rows, policy.device)[: claims[0].count]),)
-    problem = local_problem(snapshot, found, node_row)
+        return (tuple(order(fitting_rows)[: claims[0].count]),)
+    problem = local_problem(found.snapshot, found, node_row)
     if problem in tried:
         return None
-    order = order_devices(snapshot, rows, policy.device)
     try:
-        chosen = search(*problem[:3], [row - rows.start for row in order], problem[3])
+        chosen = search(*problem[:3], [row - rows.start for row in order(rows)], problem[3])
     except SearchLimit:
         chosen = None
     if chosen is None:

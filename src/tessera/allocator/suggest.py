@@ -25,7 +25,7 @@ from tessera.core.share import (
     ShareSpec,
 )
 from tessera.core.units import MiB, Milli, render_mib, render_percent
-from tessera.policy.rank import DEFAULT_POLICY, POLICIES
+from tessera.policy.rank import POLICIES
 
 LISTED_NODES: Final = 3
 
@@ -76,7 +76,7 @@ def suggest(snapshot: Snapshot, pod: Pod) -> tuple[Suggestion, ...]:
 
 
 def _host_of(snapshot: Snapshot, pod: Pod) -> str | None:
-    placed = place(snapshot, pod, POLICIES[DEFAULT_POLICY])
+    placed = place(snapshot, pod, POLICIES["binpack"])
     return placed.placement.node if placed else None
 
 

@@ -31,6 +31,7 @@ class Verb:
 
 VERBS: Final[Mapping[str, Verb]] = {
     "plan": Verb("tessera.cli.plan", "Place manifests on a fleet and explain every yes and every no."),
+    "simulate": Verb("tessera.cli.simulate", "Replay a cluster and a stream of pods, and compare policies."),
     "devices": Verb("tessera.cli.devices", "List this machine's devices and what is free on them."),
     "run": Verb("tessera.cli.run", "Run one command under a share of this machine's devices."),
     "ps": Verb("tessera.cli.ps", "List who holds which share of this machine."),

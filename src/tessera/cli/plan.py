@@ -21,6 +21,7 @@ from tessera.core.fleet import Fleet
 from tessera.core.request import Pod
 from tessera.policy.rank import DEFAULT_POLICY, POLICIES
 from tessera.runtime.files import FLEET_FLAG, STDIN, THIS_MACHINE, load_fleet, read_texts
+from tessera.runtime.kernel import compiled_looker
 from tessera.vendors.models import MODELS
 from tessera.wire.planfile import Plan, fleet_entry, plan_of
 
@@ -152,7 +153,7 @@ def _plan(world: World, policy: str) -> _Made:
         fleet_entry(world.source, found.nodes, notes),
         found.nodes,
         manifests=manifests,
-        verdicts=plan(pods, Fleet(found.nodes), POLICIES[policy], world.held),
+        verdicts=plan(pods, Fleet(found.nodes), POLICIES[policy], world.held, compiled_looker()),
         held=world.held,
     )
     return _Made(document, manifests.problems)

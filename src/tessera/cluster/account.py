@@ -228,7 +228,8 @@ def _alternatives(
         return (), ()
     usage = look.snapshot.usage.thawed()
     usage.book(look.fleet, placement.charges, sign=-1)
-    usage.book_host(look.fleet, placement.node, asking.cpu_milli, asking.memory_mib, sign=-1)
+    asked = replace(placement, cpu_milli=asking.cpu_milli, memory_mib=asking.memory_mib)
+    usage.book_host(look.fleet, asked, sign=-1)
     without = Snapshot(look.fleet, usage.frozen())
     found = prospect(without, asking).hosts
     each = [node.name for node, could in zip(look.fleet.nodes, found, strict=True) if could]

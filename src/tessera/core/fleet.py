@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tessera.core.device import Device, Node
 from tessera.core.placement import Charge, Placement
-from tessera.core.units import MILLION, fill_of
+from tessera.core.units import MILLION, WHOLE, fill_of
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -71,7 +71,8 @@ class Fleet:
 
     Arrays over devices: ``node_of memory compute slots tflops index numa healthy cordoned`` (``numa`` is -1 and
     ``tflops`` 0 where unknown), and ``model vendor mode``, which are positions in ``models vendors modes``.
-    Arrays over nodes: ``cpu host_memory max_pods open``.
+    Arrays over nodes: ``cpu host_memory max_pods open``, and ``node_model``, the model of the first device (0
+    where there is none).
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -126,6 +127,9 @@ class Fleet:
     def _sum_up(self) -> None:
         self.node_memory: Ints = self.per_node(self.memory)
         self.node_compute: Ints = self.per_node(self.compute)
+        starts = np.minimum(self.first[:-1], max(len(self.devices) - 1, 0))
+        self.usable: Bools = _frozen(self.healthy & ~self.cordoned)
+        self.node_model: Ints = _frozen(np.where(np.diff(self.first) > 0, _picked(self.model, starts), 0))
 
     def replaced(self, changes: Mapping[str, Node | None]) -> "Fleet":
         """The fleet with these nodes in place of those of their names; ``None`` takes one away, new ones go last.
@@ -201,31 +205,61 @@ def _picked(values: Ints, rows: Ints) -> Ints:
     return np.where(rows >= 0, values[np.maximum(rows, 0)], 0) if len(values) else np.zeros_like(rows)
 
 
+def _left(fleet: Fleet, usage: "Usage") -> Ints:
+    """What is left of every device for others, in milli."""
+    memory = (fleet.memory - usage.memory) * WHOLE // np.maximum(fleet.memory, 1)
+    compute = (fleet.compute - usage.compute) * WHOLE // np.maximum(fleet.compute, 1)
+    usable = fleet.usable & (usage.exclusive == 0) & (usage.slots < fleet.slots)
+    return np.where(usable, np.maximum(np.minimum(memory, compute), 0), 0)
+
+
+SIZE_BITS: Final = 12
+"""Of each of the five counts in ``sizes``: 4,095 pods, many times what a node may run."""
+
+
+def size_of(placement: Placement) -> int:
+    """One pod in ``Usage.sizes``: 1 in the count of its size, from the lowest bits on: a part of a device, one
+    device, 2 or 3, 4 to 7, and 8 or more; 0 for a pod that holds none.
+    """
+    held = placement.charges
+    if not held:
+        return 0
+    shares = len(held) == 1 and held[0].compute_milli < WHOLE and not held[0].exclusive
+    return 1 if shares else 1 << SIZE_BITS * min(len(held).bit_length(), 4)
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What is taken: arrays over devices, and (``node_*``, ``cpu``, ``host_memory``, ``pods``) over nodes.
 
-    ``node_fill`` is how full a node is, in parts per million, memory and compute added; kept because every
-    decision asks for it and a booking changes one node's.
+    ``node_fill`` is how full a node is, in parts per million, memory and compute added. ``left`` is what is left
+    of a device for others, in milli: the less of its memory and its compute, rounded down; nothing of one that is
+    unhealthy, cordoned, held exclusively or out of slots. Both are kept because every decision asks for them and a
+    booking changes one node's. ``sizes`` counts a node's pods by how many devices they hold, packed as
+    :func:`size_of` has it.
     """
 
     memory: Ints
     compute: Ints
     slots: Ints
     exclusive: Ints
+    left: Ints
     node_memory: Ints
     node_compute: Ints
     node_fill: Ints
     cpu: Ints
     host_memory: Ints
     pods: Ints
+    sizes: Ints
 
     @staticmethod
     def nothing(fleet: Fleet) -> "Usage":
         """The usage of an empty fleet."""
         device, node = (np.zeros(n, dtype=np.int64) for n in (len(fleet.devices), len(fleet.nodes)))
-        arrays = (*[device] * 4, *[node] * 6)
-        return Usage(*(array.copy() for array in arrays))
+        arrays = (*[device] * 5, *[node] * 7)
+        usage = Usage(*(array.copy() for array in arrays))
+        usage.left[:] = _left(fleet, usage)
+        return usage
 
     def moved(self, old: Fleet, new: Fleet) -> "Usage":
         """The same usage on another fleet: what ``old`` had keeps its own, what is new starts at nothing."""
@@ -234,18 +268,22 @@ class Usage:
         memory, compute = _picked(self.memory, devices), _picked(self.compute, devices)
         node_memory, node_compute = new.per_node(memory), new.per_node(compute)
         fill = node_memory * MILLION // np.maximum(new.node_memory, 1)
-        return Usage(
+        usage = Usage(
             memory=memory,
             compute=compute,
             slots=_picked(self.slots, devices),
             exclusive=_picked(self.exclusive, devices),
+            left=np.zeros(len(new.devices), dtype=np.int64),
             node_memory=node_memory,
             node_compute=node_compute,
             node_fill=fill + node_compute * MILLION // np.maximum(new.node_compute, 1),
             cpu=_picked(self.cpu, nodes),
             host_memory=_picked(self.host_memory, nodes),
             pods=_picked(self.pods, nodes),
+            sizes=_picked(self.sizes, nodes),
         )
+        usage.left[:] = _left(new, usage)
+        return usage
 
     def thawed(self) -> "Usage":
         """A copy whose arrays may be written, for the one who owns it."""
@@ -272,6 +310,7 @@ class Usage:
             self.node_compute[node] += sign * charge.compute_milli
             memory = fill_of(int(self.node_memory[node]), int(fleet.node_memory[node]))
             self.node_fill[node] = memory + fill_of(int(self.node_compute[node]), int(fleet.node_compute[node]))
+            self.left[row] = self._left_on(fleet, row)
 
     def book_all(self, fleet: Fleet, placements: Iterable[Placement]) -> None:
         """Add all of these in place: as :meth:`book` and :meth:`book_host` do, 20 times as fast."""
@@ -291,19 +330,31 @@ class Usage:
         np.add.at(self.cpu, at, np.array([p.cpu_milli for _, p in hosts], dtype=np.int64))
         np.add.at(self.host_memory, at, np.array([p.memory_mib for _, p in hosts], dtype=np.int64))
         np.add.at(self.pods, at, 1)
+        np.add.at(self.sizes, at, np.array([size_of(p) for _, p in hosts], dtype=np.int64))
         self.node_memory[:] = fleet.per_node(self.memory)
         self.node_compute[:] = fleet.per_node(self.compute)
         memory = self.node_memory * MILLION // np.maximum(fleet.node_memory, 1)
         self.node_fill[:] = memory + self.node_compute * MILLION // np.maximum(fleet.node_compute, 1)
+        self.left[:] = _left(fleet, self)
 
-    def book_host(self, fleet: Fleet, node: str, cpu_milli: int, memory_mib: int, *, sign: int) -> None:
+    def _left_on(self, fleet: Fleet, row: int) -> int:
+        """``left`` of one device, as :func:`_left` has it."""
+        shut = self.exclusive[row] or self.slots[row] >= fleet.slots[row] or not fleet.usable[row]
+        if shut:
+            return 0
+        memory, compute = int(fleet.memory[row]), int(fleet.compute[row])
+        free = (memory - int(self.memory[row])) * WHOLE // max(memory, 1)
+        return max(0, min(free, (compute - int(self.compute[row])) * WHOLE // max(compute, 1)))
+
+    def book_host(self, fleet: Fleet, placement: Placement, *, sign: int) -> None:
         """Add or take away a pod's CPU, memory and place on its node, in place."""
-        row = fleet.node_row.get(node)
+        row = fleet.node_row.get(placement.node)
         if row is None:
             return
-        self.cpu[row] += sign * cpu_milli
-        self.host_memory[row] += sign * memory_mib
+        self.cpu[row] += sign * placement.cpu_milli
+        self.host_memory[row] += sign * placement.memory_mib
         self.pods[row] += sign
+        self.sizes[row] += sign * size_of(placement)
 
 
 @dataclass(frozen=True, slots=True)

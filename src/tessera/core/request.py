@@ -97,6 +97,8 @@ class Pod:
     """A pod as the allocator sees it.
 
     ``cpu_milli`` and ``memory_mib`` are what the pod asks of the node's CPU and memory at its peak.
+    ``checked_cpu_milli`` is CPU for which somebody else has chosen the nodes already: policies weigh it, and
+    nothing else looks at it.
     ``request`` is ``None`` for a pod that asks for no accelerator.
     """
 
@@ -110,11 +112,17 @@ class Pod:
     memory_mib: int = 0
     node_name: str | None = None
     node_selector: tuple[tuple[str, str], ...] = ()
+    checked_cpu_milli: int = 0
 
     @property
     def key(self) -> str:
         """``namespace/name``, for people; identity is the uid."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def weighed_cpu_milli(self) -> int:
+        """The CPU that policies weigh."""
+        return max(self.cpu_milli, self.checked_cpu_milli)
 
 
 def phases(containers: Sequence[Container]) -> tuple[frozenset[str], ...]:

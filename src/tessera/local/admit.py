@@ -19,11 +19,12 @@ from tessera.core.request import Pod, Request
 from tessera.local.ask import pod_of
 from tessera.local.book import Book, Run
 from tessera.local.repair import repair
-from tessera.policy.rank import DEFAULT_POLICY, POLICIES
+from tessera.policy.rank import POLICIES
 from tessera.runtime.proc import crash_point
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
-POLICY: Final = POLICIES[DEFAULT_POLICY]
+POLICY: Final = POLICIES["binpack"]
+"""On one machine there is no other node to keep whole, and no stream of pods to expect."""
 
 
 @dataclass(frozen=True, slots=True)

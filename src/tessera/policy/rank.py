@@ -6,6 +6,9 @@ added: ``fill = memory_used * 10^6 // memory + compute_used * 10^6 // compute``.
 * ``binpack`` prefers the greatest fill (keeps others whole).
 * ``spread`` prefers the least (keeps neighbours away).
 
+The other rankings weigh what a placement leaves for the workload that is to be expected; their formulas stand with
+their scorers (:mod:`tessera.policy.scorers` has the table), since they need arrays and this module goes without.
+
 Ties go to the first node of the fleet and to the lowest device index.
 """
 
@@ -23,6 +26,13 @@ class Ranking(StrEnum):
 
     BINPACK = "binpack"
     SPREAD = "spread"
+    FGD = "fgd"
+    PWR = "pwr+"
+    BEST_FIT = "best-fit"
+    DOT_PRODUCT = "dot-product"
+    GPU_PACKING = "gpu-packing"
+    GPU_CLUSTERING = "gpu-clustering"
+    RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +58,15 @@ POLICIES: Final[Mapping[str, Policy]] = {
     "spread": Policy(Ranking.SPREAD, Ranking.SPREAD),
     "node-binpack-device-spread": Policy(Ranking.BINPACK, Ranking.SPREAD),
     "node-spread-device-binpack": Policy(Ranking.SPREAD, Ranking.BINPACK),
+    "fgd": Policy(Ranking.FGD, Ranking.FGD),
+    "pwr+": Policy(Ranking.PWR, Ranking.PWR),
+    "best-fit": Policy(Ranking.BEST_FIT, Ranking.BEST_FIT),
+    "dot-product": Policy(Ranking.DOT_PRODUCT, Ranking.DOT_PRODUCT),
+    "gpu-packing": Policy(Ranking.GPU_PACKING, Ranking.GPU_PACKING),
+    "gpu-clustering": Policy(Ranking.GPU_CLUSTERING, Ranking.GPU_CLUSTERING),
+    "random": Policy(Ranking.RANDOM, Ranking.RANDOM),
 }
-DEFAULT_POLICY: Final = "binpack"
+DEFAULT_POLICY: Final = "pwr+"
 
 
 class Level(NamedTuple):
@@ -67,6 +84,9 @@ class Level(NamedTuple):
 
 
 def order(levels: Sequence[Level], ranking: Ranking) -> list[int]:
-    """The positions of one node's devices, the preferred one first."""
-    sign = SIGN[ranking]
+    """The positions of one node's devices, the preferred one first.
+
+    Rankings that weigh a workload are ``binpack`` here: on a single node there is none to weigh.
+    """
+    sign = SIGN.get(ranking, 1)
     return sorted(range(len(levels)), key=lambda i: (-sign * levels[i].fill(), levels[i].position))

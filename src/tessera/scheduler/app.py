@@ -13,6 +13,7 @@ import msgspec
 from tessera.core.errors import TesseraError
 from tessera.policy.rank import DEFAULT_POLICY, POLICIES
 from tessera.runtime.clock import Clock
+from tessera.runtime.kernel import compiled_looker
 from tessera.runtime.kube.access import Access
 from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import ClusterConfig
@@ -28,9 +29,10 @@ from tessera.scheduler.audit import Audit
 from tessera.scheduler.debug import routes
 from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts, PodFacts
+from tessera.scheduler.foresight import foreseen
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
-from tessera.scheduler.offers import Amounts, offered_by
+from tessera.scheduler.offers import Amounts, cpu_of, offered_by
 from tessera.scheduler.state import RESERVATION_SECONDS, Notice, State
 from tessera.scheduler.teller import Teller
 from tessera.scheduler.waker import Waker
@@ -83,10 +85,12 @@ class _Seen(msgspec.Struct, frozen=True, gc=False):
     name: str
     labels: dict[str, str]
     offered: Amounts
+    cpu_milli: int | None
 
 
 def _seen(node: KubeNode) -> _Seen:
-    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(node.status.allocatable))
+    allocatable = node.status.allocatable
+    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(allocatable), cpu_of(allocatable))
 
 
 class Scheduler:
@@ -136,17 +140,24 @@ class Scheduler:
 
     def _saw_node(self, old: _Seen | None, new: _Seen | None) -> None:
         if new is not None:
-            self.state.saw_node(new.name, new.labels, new.offered)
+            self.state.saw_node(new.name, new.labels, new.offered, new.cpu_milli)
         elif old is not None:
             self.state.saw_node(old.name, None)
 
     def _saw_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
         self.state.saw_pod(old, new, self.clock.monotonic())
+        if old is not None and old.node and old.request and (new is None or new.uid != old.uid):
+            self._tell_end(old)
         if new is not None and old is not None and new.request and new.node and not old.node:
             self.meters.scheduled.inc()
             age = age_of(new.created, self.clock.wall())
             if age is not None:
                 self.meters.e2e.observe(age)
+
+    def _tell_end(self, pod: PodFacts) -> None:
+        """Only who leads tells: the log is of one instance's decisions (:mod:`tessera.wire.decisionlog`)."""
+        if self.mandate.is_current:
+            _log.info("ended", pod=pod.key, uid=pod.uid, node=pod.node)
 
     def _keep(self, pod: KubePod) -> PodFacts | None:
         """Nothing of pods that have ended: they hold nothing, and a cluster has many of them."""
@@ -232,11 +243,23 @@ class Chores:
         while True:
             await self._scheduler.clock.sleep(TICK_SECONDS)
             self._expire()
+            await self._foresee()
             notices = self._scheduler.state.take_notices()
             if self._scheduler.mandate.is_current:  # who does not lead sees the same, and says nothing
                 self._tell(notices)
                 self._check()
                 self._meters.wakes.inc(await self._waker.turn())
+
+    async def _foresee(self) -> None:
+        """Expect what came. The work is a thread's; a fleet that changed meanwhile makes it be done again."""
+        state = self._scheduler.state
+        state.foresight.learn(state.fleet)
+        if not state.foresight.due:
+            return
+        snapshot, outlook = state.holdings.ledger.snapshot(), state.holdings.index.outlook
+        new = await asyncio.to_thread(foreseen, snapshot, outlook, *state.foresight.task(outlook))
+        if state.fleet is snapshot.fleet:
+            state.holdings.index.outlook = new
 
     def _expire(self) -> None:
         for held in self._scheduler.state.expire(self._scheduler.clock.monotonic()):
@@ -265,7 +288,7 @@ async def scheduler(shell: Shell, options: Options) -> None:
     shell.on_end("client", client.close)
     lease = LeaseWatch(client, options.lease, clock=shell.clock) if options.lease else None
     mandate = Mandate(lease, options.holder)
-    state = State(POLICIES[options.policy], reservation=options.reservation)
+    state = State(POLICIES[options.policy], reservation=options.reservation, looker=compiled_looker())
     metrics, health = Metrics(), Health()
     meters = Meters(metrics)
     parts = Scheduler(client, mandate, state, meters, shell.clock, rng)

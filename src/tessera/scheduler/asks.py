@@ -55,7 +55,14 @@ class Requests:
         unnumbered = found.containers.difference([name for name, _ in facts.tickets])
         if unnumbered:
             return f"has no ticket for containers {', '.join(sorted(unnumbered))}: delete and create the pod again"
-        pod = Pod(facts.namespace, facts.name, facts.uid, facts.containers, found.request)
+        pod = Pod(
+            facts.namespace,
+            facts.name,
+            facts.uid,
+            facts.containers,
+            found.request,
+            checked_cpu_milli=facts.cpu_milli,
+        )
         return Ask(facts, pod, found.request)
 
     def _read(self, text: str) -> _Read | str:

@@ -7,6 +7,8 @@ import msgspec
 from aiohttp import web
 
 from tessera.allocator.suggest import suggest
+from tessera.policy.keeping import NOT_KEPT
+from tessera.policy.prices import FINE
 from tessera.runtime.clock import Clock
 from tessera.runtime.kube.access import Access, guarded
 from tessera.scheduler.asks import Ask
@@ -17,9 +19,13 @@ from tessera.scheduler.teller import change_of, freest
 
 PREFIX: Final = "/debug"
 
+KINDS_SHOWN: Final = 20
+RESTS_SHOWN: Final = range(0, 1001, 50)
+"""Milli left on a device."""
+
 
 def routes(state: State, refusals: Refusals, access: Access, clock: Clock) -> list[web.RouteDef]:
-    """``/debug/ledger``, ``/debug/reservations``, ``/debug/tickets``, ``/debug/explain?pod=NAMESPACE/NAME``."""
+    """``/debug/`` with ``ledger``, ``reservations``, ``tickets``, ``policy``, ``explain?pod=NAMESPACE/NAME``."""
 
     async def ledger(_: web.Request) -> web.Response:
         return _json(ledger_rows(state))
@@ -31,6 +37,9 @@ def routes(state: State, refusals: Refusals, access: Access, clock: Clock) -> li
     async def tickets(_: web.Request) -> web.Response:
         return _json(state.holdings.waiting.rows())
 
+    async def policy(_: web.Request) -> web.Response:
+        return _json(expectations(state))
+
     async def explain(request: web.Request) -> web.Response:
         key = request.query.get("pod", "")
         facts = next((facts for facts in state.pods.values() if facts.key == key), None)
@@ -39,7 +48,8 @@ def routes(state: State, refusals: Refusals, access: Access, clock: Clock) -> li
         return _json(explained(state, refusals, facts.uid, clock.monotonic()))
 
     handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
-        "ledger": ledger, "reservations": reservations, "tickets": tickets, "explain": explain,
+        "ledger": ledger, "reservations": reservations, "tickets": tickets, "policy": policy,
+        "explain": explain,
     }  # fmt: skip
     return [web.get(f"{PREFIX}/{name}", guarded(access, handler)) for name, handler in handlers.items()]
 
@@ -74,6 +84,30 @@ def ledger_rows(state: State) -> list[dict[str, Any]]:
             strict=True,
         )
     ]
+
+
+def expectations(state: State) -> dict[str, Any]:
+    """What the policy expects to come, and what it holds scarce for that."""
+    outlook, fleet = state.holdings.index.outlook, state.fleet
+    total = max(sum(count for _, count in outlook.kinds), 1)
+    often = sorted(outlook.kinds, key=lambda kind: -kind[1])[:KINDS_SHOWN]
+    return {
+        "policy": {"node": state.policy.node, "device": state.policy.device},
+        "podsSeen": state.foresight.workload.seen,
+        "kinds": [
+            {
+                "share": round(count / total, 4),
+                "cpuMilli": kind.cpu_milli,
+                "devices": kind.count,
+                "milli": kind.milli,
+                "models": list(kind.models),
+            }
+            for kind, count in often
+        ],
+        "worthOfRest": {str(rest): int(outlook.worth[rest]) // FINE for rest in RESTS_SHOWN},
+        "scarceModels": {m: int(p) / FINE for m, p in zip(fleet.models, outlook.price, strict=False) if p},
+        "keptIdle": [name for name, kept in zip(fleet.node_names, outlook.kept, strict=True) if kept != NOT_KEPT],
+    }
 
 
 def explained(state: State, refusals: Refusals, uid: str, now: float) -> dict[str, Any]:

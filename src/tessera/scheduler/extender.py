@@ -8,7 +8,7 @@ from tessera.runtime.clock import Clock
 from tessera.runtime.log import logger
 from tessera.runtime.serve import Answer
 from tessera.scheduler.binder import Poster, bind
-from tessera.scheduler.facts import Facts, PodFacts
+from tessera.scheduler.facts import Facts, PodFacts, told
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters
 from tessera.scheduler.refusals import Refusals
@@ -131,7 +131,9 @@ class Extender:
         self.meters.bindings["done"].inc()
         self.meters.binding.observe(ended - began)
         uuids = [charge.uuid for charge in bindable.held.placement.charges]
-        _log.info("bound", pod=args.key, uid=args.uid, node=args.node, devices=uuids)
+        facts = self.state.pods.get(args.uid)
+        asked = {} if facts is None else told(facts)
+        _log.info("bound", pod=args.key, uid=args.uid, node=args.node, devices=uuids, **asked)
         return Answer(BOUND)
 
     def _unbound(self, pod: str, node: str, outcome: str, why: str) -> Answer:

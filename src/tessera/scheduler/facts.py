@@ -16,7 +16,7 @@ from tessera.vendors.registry import VENDORS
 from tessera.wire.dialects.native import COUNT, RESOURCES
 from tessera.wire.dialects.tensor_fusion_keys import ASKING
 from tessera.wire.dialects.text import TENSOR_FUSION_PREFIX
-from tessera.wire.kube.extender import containers_of, devices_asked, resources_of, tickets_of
+from tessera.wire.kube.extender import containers_of, cpu_asked, devices_asked, resources_of, tickets_of
 from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST
 from tessera.wire.kube.objects import KubePod
 from tessera.wire.kube.wishes import wishes_of
@@ -38,7 +38,8 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     ``admitted``: the kubelet has taken it in, so its tickets are used up. ``devices``: whole devices that its
     resources ask for. ``asks``: asks for something of ours, in any dialect. ``flaw``: what is wrong with its
-    tickets. ``containers`` is empty for pods without a request. ``wishes`` are kept until the pod is bound.
+    tickets. ``cpu_milli``: at its peak. ``containers`` is empty for pods without a request. ``wishes`` are kept
+    until the pod is bound.
     """
 
     uid: str
@@ -53,6 +54,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     managed: bool = False
     asks: bool = False
     devices: int = 0
+    cpu_milli: int = 0
     request: str | None = None
     allocation: str | None = None
     tickets: tuple[tuple[str, int], ...] = ()
@@ -70,6 +72,11 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def matters(self) -> bool:
         """Whether the pod holds, or will hold, devices."""
         return bool(self.request or self.allocation or self.devices or self.asks)
+
+
+def told(pod: PodFacts) -> dict[str, object]:
+    """What a log says of a pod's demand; :mod:`tessera.wire.decisionlog` reads it."""
+    return {"request": pod.request, "cpu_milli": pod.cpu_milli}
 
 
 class Facts:
@@ -98,6 +105,7 @@ class Facts:
             managed=meta.label(MANAGED[0]) == MANAGED[1],
             asks=asked.ours or not _ASKING.isdisjoint(meta.annotations or ()),
             devices=asked.devices,
+            cpu_milli=cpu_asked(pod),
             request=None if request is None else self._name(request),
             allocation=meta.annotation(ALLOCATION),
             tickets=asked.tickets,

@@ -19,9 +19,11 @@ from typing import Final
 
 from tessera.allocator.index import Index
 from tessera.allocator.ledger import Adopt, Commit, Ledger, Overcommitted, Refused, Release, Reserve
+from tessera.allocator.look import Looker
 from tessera.core.fleet import Fleet
 from tessera.core.placement import Placement
 from tessera.policy.rank import Policy
+from tessera.scheduler.foresight import Foresight
 from tessera.scheduler.waiting import Waiting
 from tessera.wire.kube.allocation import Allocation
 
@@ -62,15 +64,15 @@ FOREVER: Final = None
 class Holdings:
     """The only owner of the ledger. Not thread-safe, as nothing here is: one event loop calls it."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, foresight: Foresight, looker: Looker | None = None) -> None:
+        self._policy, self._foresight, self._looker = policy, foresight, looker
         self._held: dict[str, Held] = {}
         self._open: dict[str, Held] = {}
         self._set_aside: dict[str, tuple[Placement, ...]] = {}
         self._by_node: dict[str, dict[str, Held]] = {}
         self.waiting = Waiting()
         self.ledger = Ledger(Fleet(()))
-        self.index = Index(self.ledger, policy)
+        self.index = Index(self.ledger, policy, looker=looker)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -168,7 +170,8 @@ class Holdings:
         for node in list(self._set_aside):
             self.set_aside(node, ())
         self.ledger = self.ledger.onto(fleet)
-        self.index = Index(self.ledger, self._policy)
+        outlook = self._foresight.onto(fleet, self.index.outlook)
+        self.index = Index(self.ledger, self._policy, outlook, self._looker)
 
     def _keep(self, held: Held) -> None:
         uid = held.placement.pod_uid

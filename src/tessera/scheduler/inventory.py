@@ -1,6 +1,7 @@
 """The fleet as the agents publish it. One object a node, so never half of a node."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tessera.core.device import Node
 from tessera.core.fleet import Fleet
@@ -13,6 +14,7 @@ class Inventory:
     def __init__(self) -> None:
         self._statuses: dict[str, GPUNodeStatus] = {}
         self._nodes: dict[str, Node] = {}
+        self._cpu: dict[str, int] = {}
         self.doubled: dict[str, str] = {}
         """Devices that two nodes claim: uuid to the node that is not believed."""
 
@@ -31,6 +33,15 @@ class Inventory:
         self._nodes[name] = node
         return changed
 
+    def set_cpu(self, name: str, milli: int | None) -> bool:
+        """The milli-cores that a node offers to pods, ``None`` where nobody says; whether that changes the
+        fleet.
+        """
+        before = self._cpu.pop(name, None)
+        if milli is not None:
+            self._cpu[name] = milli
+        return milli != before and name in self._nodes
+
     def fleet(self) -> Fleet:
         """All nodes by name. A device that two nodes claim belongs to the first by name: cards do move."""
         nodes, owners = [], dict[str, str]()
@@ -44,7 +55,7 @@ class Inventory:
                 kept = {d.uuid: d for d in node.devices if d.uuid not in owners}
                 node = Node(name, tuple(kept.values()))
             owners.update((d.uuid, name) for d in node.devices)
-            nodes.append(node)
+            nodes.append(replace(node, cpu_milli=self._cpu.get(name)))
         return Fleet(nodes)
 
     def marks(self, node: str) -> Mapping[str, int]:

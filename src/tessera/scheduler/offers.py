@@ -14,7 +14,7 @@ from typing import Final
 
 from tessera.core.request import Container, ContainerKind
 from tessera.core.ticket import DEVICES_PER_KEY, KEYS, QUANTITIES, RESOURCES, TICKETS, Ticket
-from tessera.wire.quantity import Malformed, parse_quantity, to_count
+from tessera.wire.quantity import Malformed, parse_quantity, to_count, to_milli
 
 Amounts = tuple[int, ...]
 """So many devices of each ticket resource, by key."""
@@ -56,6 +56,13 @@ def offered_by(allocatable: Mapping[str, str] | None) -> Amounts:
         return NOTHING
     found = tuple(_amount(allocatable.get(resource)) for resource in RESOURCES)
     return FULL if found == FULL else NOTHING if found == NOTHING else found
+
+
+def cpu_of(allocatable: Mapping[str, str] | None) -> int | None:
+    """The milli-cores that a node offers to pods; ``None`` where it does not say, or no quantity."""
+    text = (allocatable or {}).get("cpu")
+    value = parse_quantity(text) if text else None
+    return None if value is None or isinstance(value, Malformed) else int(to_milli(value))
 
 
 def _amount(text: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Which pods are on which node, or will be: their labels, which soft preferences look at, and their tickets.
+"""Which pods are on which node, or will be: their labels, which soft preferences look at, their tickets and CPU.
 
 How many pods of a selector each node has is counted when it is first asked for, and kept up to date from then on.
 """
@@ -13,8 +13,8 @@ REMEMBERED_SELECTORS: Final = 64
 
 _NONE: Final[Labels] = {}
 LabelSet = tuple[tuple[str, str], ...]
-_Sitting = tuple[str, str, LabelSet, Demand]
-"""A pod's node, namespace, labels and tickets."""
+_Sitting = tuple[str, str, LabelSet, Demand, int]
+"""A pod's node, namespace, labels, tickets and milli-cores."""
 
 
 class Population:
@@ -24,6 +24,8 @@ class Population:
         self.offers = Offers()
         self._nodes: dict[str, Labels] = {}
         self._pods: dict[str, _Sitting] = {}
+        self._cpu: dict[str, int] = {}
+        self._busier: set[str] = set()
         self._tallies: dict[Selector, dict[str, int]] = {}
 
     def __len__(self) -> int:
@@ -42,18 +44,23 @@ class Population:
         kept = {uid: pod for uid in but if (pod := self._pods.get(uid)) is not None}
         self._pods.clear()
         self._tallies.clear()
+        self._busier |= self._cpu.keys()
+        self._cpu.clear()
         self.offers.empty()
         for uid, pod in kept.items():
             self.put(uid, *pod)
 
-    def put(self, uid: str, node: str, namespace: str, labels: LabelSet, demand: Demand = ()) -> None:
-        """A pod is on ``node``, or will be, and takes so many of its tickets."""
-        pod = (node, namespace, labels, demand)
+    def put(
+        self, uid: str, node: str, namespace: str, labels: LabelSet, demand: Demand = (), cpu_milli: int = 0
+    ) -> None:
+        """A pod is on ``node``, or will be, and takes so many of its tickets and milli-cores."""
+        pod = (node, namespace, labels, demand, cpu_milli)
         if self._pods.get(uid) == pod:
             return
         self.drop(uid)
         self._pods[uid] = pod
         self._tally(pod, 1)
+        self._weigh(node, cpu_milli)
         if demand:
             self.offers.take(node, demand)
 
@@ -63,12 +70,27 @@ class Population:
         if pod is None:
             return False
         self._tally(pod, -1)
+        self._weigh(pod[0], -pod[4])
         return bool(pod[3]) and self.offers.give(pod[0], pod[3])
 
     def overdrawn(self, uid: str) -> str:
         """Why the pod cannot have its tickets where it is, or nothing."""
-        node, _, _, demand = self._pods.get(uid, ("", "", (), ()))
+        node, _, _, demand, _ = self._pods.get(uid, ("", "", (), (), 0))
         return self.offers.overdrawn(node, demand)
+
+    def cpu(self, node: str) -> int:
+        """Milli-cores that the node's pods ask for."""
+        return self._cpu.get(node, 0)
+
+    def busier(self) -> Collection[str]:
+        """The nodes whose pods ask for more or less CPU than at the last call."""
+        found, self._busier = self._busier, set()
+        return found
+
+    def _weigh(self, node: str, cpu_milli: int) -> None:
+        if cpu_milli:
+            self._cpu[node] = self._cpu.get(node, 0) + cpu_milli
+            self._busier.add(node)
 
     def labels(self, node: str) -> Labels:
         """A node's labels."""
@@ -87,7 +109,7 @@ class Population:
     def _counted(self, selector: Selector) -> dict[str, int]:
         found: dict[str, int] = {}
         verdicts: dict[tuple[str, LabelSet], bool] = {}
-        for node, namespace, labels, _ in self._pods.values():
+        for node, namespace, labels, _, _ in self._pods.values():
             kind = (namespace, labels)
             verdict = verdicts.get(kind)
             if verdict is None:
@@ -97,7 +119,7 @@ class Population:
         return found
 
     def _tally(self, pod: _Sitting, sign: int) -> None:
-        node, namespace, labels, _ = pod
+        node, namespace, labels, _, _ = pod
         if not self._tallies:
             return
         own = dict(labels)

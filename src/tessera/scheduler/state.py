@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tessera.allocator.look import Looker
 from tessera.core.fleet import Fleet, Snapshot, Usage
 from tessera.core.placement import Charge, Placement
+from tessera.core.request import Pod
 from tessera.policy.rank import Policy
 from tessera.policy.soft import bonuses
 from tessera.scheduler.asks import Ask, Requests
 from tessera.scheduler.belief import believed, misplaced
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.foreign import Holder, set_aside
+from tessera.scheduler.foresight import Foresight
 from tessera.scheduler.holdings import Held, Holdings, Phase
 from tessera.scheduler.inventory import Inventory
 from tessera.scheduler.offers import NOTHING, Amounts, demand_of
@@ -111,11 +114,14 @@ class Outcome(StrEnum):
 class State:
     """See the module. ``freed`` is set whenever a pod that found no room might find some now."""
 
-    def __init__(self, policy: Policy, *, reservation: float = RESERVATION_SECONDS) -> None:
+    def __init__(
+        self, policy: Policy, *, reservation: float = RESERVATION_SECONDS, looker: Looker | None = None
+    ) -> None:
         self.requests = Requests()
         self.inventory = Inventory()
         self.population = Population()
-        self.holdings = Holdings(policy)
+        self.foresight = Foresight()
+        self.holdings = Holdings(policy, self.foresight, looker)
         self.pods: dict[str, PodFacts] = {}
         self.foreign: dict[str, dict[str, Holder]] = {}
         self.strays: dict[str, tuple[PodFacts, float]] = {}
@@ -124,8 +130,13 @@ class State:
         self.freed = False
         self.stale = False
         self._reported: set[str] = set()
-        self._policy, self._reservation = policy, reservation
+        self._policy, self._reservation, self._looker = policy, reservation, looker
         self._node_of: dict[str, str] = {}
+
+    @property
+    def policy(self) -> Policy:
+        """What is preferred where a pod has no wish of its own."""
+        return self._policy
 
     @property
     def fleet(self) -> Fleet:
@@ -147,6 +158,7 @@ class State:
         fleet = self.inventory.fleet()
         self._node_of = {d.uuid: node.name for node in fleet.nodes for d in node.devices}
         self.holdings.move(fleet)
+        self._weigh_nodes(fleet.node_row)
         self.population.offers.expect(fleet.node_row)
         for uid, held in list(self.holdings.items()):
             facts = self.pods.get(uid)
@@ -168,7 +180,7 @@ class State:
     def restart(self) -> None:
         """Forget every pod; what may still become bound stays held. The pods that there are must be told anew."""
         doubts = {uid: h for uid, h in self.holdings.open().items() if h.phase is not Phase.RESERVED}
-        fleet, self.holdings = self.fleet, Holdings(self._policy)
+        fleet, self.holdings = self.fleet, Holdings(self._policy, self.foresight, self._looker)
         self.holdings.move(fleet)
         for held in doubts.values():
             self.holdings.restore(held)
@@ -182,6 +194,7 @@ class State:
         population, self.population = self.population, Population()
         self.restart()
         self.population = population
+        self._weigh_nodes(self.fleet.node_row)
         for facts in pods:
             self.saw_pod(None, facts, now)
         for uid, old in held:
@@ -191,8 +204,17 @@ class State:
     def _reserved_anew(self, uid: str, old: Held, now: float) -> bool:
         return uid in self.pods and not self.holdings.reserve(old.placement, old.tickets, old.until or now)
 
-    def saw_node(self, name: str, labels: Mapping[str, str] | None, offered: Amounts = NOTHING) -> None:
-        """A Node's labels or the tickets that it offers changed; ``None`` where it is gone."""
+    def saw_node(
+        self,
+        name: str,
+        labels: Mapping[str, str] | None,
+        offered: Amounts = NOTHING,
+        cpu_milli: int | None = None,
+    ) -> None:
+        """A Node's labels, the tickets or the CPU that it offers changed; ``None`` where it is gone or not
+        known.
+        """
+        self.stale = self.inventory.set_cpu(name, cpu_milli) or self.stale
         self.freed = self.population.set_node(name, labels, offered) or self.freed
 
     # pods
@@ -210,6 +232,7 @@ class State:
             self._seat(new, new.node)
         if not new.matters and new.uid not in self.pods:
             return
+        self._learn(new)
         self.pods[new.uid] = new
         if new.node:
             self.refused.pop(new.uid, None)
@@ -217,6 +240,14 @@ class State:
             self._bound(new)
         elif new.request is None and new.uid not in self.strays:
             self.strays[new.uid] = (new, now)
+
+    def _learn(self, facts: PodFacts) -> None:
+        """A pod that is new counts in what is expected to come."""
+        request = None if facts.uid in self.pods else self.requests.of(facts.request)
+        if request is not None and not isinstance(request, str):
+            self.foresight.saw(
+                Pod(facts.namespace, facts.name, facts.uid, (), request, checked_cpu_milli=facts.cpu_milli)
+            )
 
     def _forget(self, uid: str) -> None:
         """The pod is gone or has ended: it holds nothing."""
@@ -364,6 +395,7 @@ class State:
 
     def _choose(self, ask: Ask, names: Sequence[str], now: float) -> Verdict:
         facts = ask.facts
+        self._weigh_nodes(self.population.busier())
         bonus = bonuses(facts.wishes, names, self.population) if facts.wishes else None
         placed = self.holdings.index.place(ask.pod, names, barred=self._out(facts), bonus=bonus)
         if placed is None:
@@ -377,10 +409,15 @@ class State:
         self._seat(facts, node)
         return Chosen(node)
 
+    def _weigh_nodes(self, names: Iterable[str]) -> None:
+        """Tell the ledger the CPU that all pods of these nodes ask for, whoever placed them: policies weigh it."""
+        for name in names:
+            self.holdings.ledger.weigh(name, self.population.cpu(name))
+
     def _seat(self, facts: PodFacts, node: str) -> None:
         """The pod is on ``node``, or will be."""
         demand = demand_of(facts.tickets, facts.containers)
-        self.population.put(facts.uid, node, facts.namespace, facts.labels, demand)
+        self.population.put(facts.uid, node, facts.namespace, facts.labels, demand, facts.cpu_milli)
 
     def begin_bind(self, uid: str, key: str, node: str, now: float) -> Bindable | str:
         """Devices for this binding, and the text to write; or why not. Ends with :meth:`end_bind`."""

@@ -18,7 +18,7 @@ from tessera.runtime.clock import Clock
 from tessera.runtime.kube.events import EventKind, Subject
 from tessera.runtime.log import logger
 from tessera.scheduler.asks import Ask
-from tessera.scheduler.facts import PodFacts
+from tessera.scheduler.facts import PodFacts, told
 from tessera.scheduler.refusals import grouped
 from tessera.scheduler.state import UNADMITTED, Notice, State
 
@@ -81,7 +81,7 @@ class Teller:
         self._refused[uid] = _Refused(ask, reasons, now + FIRST_SECONDS if due is None else due)
         if due is None:
             groups = grouped(reasons.values())[:LISTED_REASONS]
-            _log.info("refused", pod=ask.facts.key, uid=uid, reasons=dict(groups))
+            _log.info("refused", pod=ask.facts.key, uid=uid, reasons=dict(groups), **told(ask.facts))
 
     def _make_room(self, now: float) -> bool:
         """Forget the reasons, not the date, of the pod that was told first; whether any was told."""

@@ -23,12 +23,16 @@ from tessera.wire.workloads import Nodes, Workload, expand, makes_pods
 
 @dataclass(frozen=True, slots=True)
 class PlannedPod:
-    """A valid pod, the file and the object (``Kind/namespace/name``) that it comes from, and its warnings."""
+    """A valid pod, the file and the object (``Kind/namespace/name``) that it comes from, and its warnings.
+
+    ``stays`` is for how many seconds a recorded pod was there, where that is known.
+    """
 
     pod: Pod
     source: str
     object: str
     warnings: tuple[Problem, ...] = ()
+    stays: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

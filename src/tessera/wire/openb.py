@@ -2,7 +2,8 @@
 
 Both are CSV files of Alibaba's cluster-trace-gpu-v2023. A node line is ``sn,cpu_milli,memory_mib,gpu,model``;
 a pod line starts ``name,cpu_milli,memory_mib,num_gpu,gpu_milli`` and may go on with columns about how and when
-the pod ran, of which only ``gpu_spec`` (the models it may use, joined by ``|``) matters to a placement.
+the pod ran, of which only ``gpu_spec`` (the models it may use, joined by ``|``) matters to a placement;
+``creation_time`` and ``deletion_time`` say in seconds how long it was there.
 Everything is checked before anything is used: one Problem for each wrong cell, with its line and column.
 
 Source: kubernetes-scheduler-simulator (USENIX ATC'23), data/csv.
@@ -56,6 +57,8 @@ _REMEDY: Final[Mapping[str, str]] = {
     "gpu": "write the number of devices of the node as digits, 0 for none",
     "num_gpu": "write the number of devices as digits, 0 for none",
     "gpu_milli": "write thousandths of each device as digits, e.g. 500 for half",
+    "creation_time": "write seconds as digits, or nothing",
+    "deletion_time": "write seconds as digits, or nothing",
 }
 
 _MOST: Final[Mapping[str, int]] = {"gpu": 1024, "num_gpu": 1024}
@@ -148,13 +151,29 @@ def read_pods(source: str, text: str) -> TracePods:
     lines, problems = _lines(source, text, POD_COLUMNS, POD_HISTORY)
     pods = []
     for line in lines:
+        before = len(problems)
         counts = _counts(line, ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), problems)
-        if counts["num_gpu"] and not 0 < counts["gpu_milli"] <= WHOLE:
+        stays = _lifetime(line, problems)
+        if len(problems) == before and counts["num_gpu"] and not 0 < counts["gpu_milli"] <= WHOLE:
             remedy = "write 1 to 1000 thousandths of each device"
             problems.append(line.problem("gpu_milli", "is not a part of one device", remedy))
         elif not problems:
-            pods.append(PlannedPod(_pod(line, counts), line.source, f"Pod/{NAMESPACE}/{line.name}", ()))
+            where = f"Pod/{NAMESPACE}/{line.name}"
+            pods.append(PlannedPod(_pod(line, counts), line.source, where, stays=stays))
     return TracePods((), tuple(problems)) if problems else TracePods(tuple(pods), ())
+
+
+def _lifetime(line: Line, problems: list[Problem]) -> int | None:
+    """Seconds from creation to deletion; ``None`` where one of the two is not said."""
+    columns = ("creation_time", "deletion_time")
+    if any(not (line.cells.get(column) or "").strip() for column in columns):
+        return None
+    before = len(problems)
+    counts = _counts(line, columns, problems)
+    seconds = counts["deletion_time"] - counts["creation_time"]
+    if seconds < 0 and len(problems) == before:
+        problems.append(line.problem("deletion_time", "is before the creation", _REMEDY["deletion_time"]))
+    return max(seconds, 0)
 
 
 def _pod(line: Line, counts: Mapping[str, int]) -> Pod:
@@ -174,8 +193,8 @@ def _pod(line: Line, counts: Mapping[str, int]) -> Pod:
 
 def _request(count: int, milli: int, spec: str) -> Request:
     memory, compute = MemoryFraction(Milli(milli)), ComputeMilli(Milli(milli))
-    names = dict.fromkeys(name.strip() for name in spec.split("|") if name.strip())
-    models = tuple(ModelRule(name, exact=True) for name in names)
+    # As written, repeats included: the published target workload counts differently written pods apart.
+    models = tuple(ModelRule(name.strip(), exact=True) for name in spec.split("|") if name.strip())
     claim = Claim((CONTAINER,), count, ShareSpec(memory, memory, compute, compute))
     return Request((claim,), Constraints(models_allowed=models))
 

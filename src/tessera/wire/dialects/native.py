@@ -41,7 +41,7 @@ DECISIONS: Final = ("request", "allocation", "ticket")
 
 _ALL_MEMORY: Final = MemoryFraction(WHOLE)
 _ALL_COMPUTE: Final = ComputeMilli(WHOLE)
-_POLICIES: Final = ("binpack", "spread")
+_POLICIES: Final = ("binpack", "spread", "pwr+", "fgd", "best-fit")
 WHOLE_DEVICE: Final = ShareSpec(_ALL_MEMORY, _ALL_MEMORY, _ALL_COMPUTE, _ALL_COMPUTE, exclusive=True)
 """All of a device, and nobody else on it."""
 
@@ -195,7 +195,8 @@ def _numa(text: str, where: str, findings: Findings) -> bool:
 
 def _policy(text: str, where: str, findings: Findings) -> str:
     if text not in _POLICIES:
-        findings.error(where, text, "is not a known policy", f"write {' or '.join(_POLICIES)}")
+        known = f"{', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}"
+        findings.error(where, text, "is not a known policy", f"write {known}")
     return text
 
 

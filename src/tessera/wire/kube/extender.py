@@ -6,7 +6,8 @@ is empty or absent, and leaves fields out as it likes; both read as "nothing".
 Source: k8s.io/kube-scheduler extender/v1 types.go, and pkg/scheduler/extender.go for what is done with an answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, overload
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from tessera.core.request import Container, ContainerKind
 from tessera.core.ticket import PREFIX, ticket_of
 from tessera.wire.kube.objects import KubePod, PodContainer
-from tessera.wire.quantity import Malformed, parse_quantity, to_count
+from tessera.wire.quantity import Malformed, parse_quantity, to_count, to_milli
 
 SIDECAR_POLICY: Final = "Always"
 """Source: KEP-753: an init container with this restart policy is a sidecar."""
@@ -265,14 +266,35 @@ def devices_asked(pod: KubePod, counting: frozenset[str]) -> int:
 
     Source: Kubernetes KEP-753: an init container overlaps only the sidecars declared before it.
     """
+    return _peak(pod, lambda container: _asked(container, counting))
+
+
+def cpu_asked(pod: KubePod) -> int:
+    """Milli-cores that the pod asks for at its peak; what is no quantity counts nothing."""
+    return _peak(pod, lambda container: _milli_cores(str(_requests(container).get("cpu", ""))))
+
+
+def _peak(pod: KubePod, asked_by: Callable[[PodContainer], int]) -> int:
     sidecars = peak = 0
     for container in pod.spec.init_containers or ():
-        asked = _asked(container, counting)
+        asked = asked_by(container)
         if container.restart_policy == SIDECAR_POLICY:
             sidecars += asked
         else:
             peak = max(peak, sidecars + asked)
-    return max(peak, sidecars + sum(_asked(container, counting) for container in pod.spec.containers))
+    return max(peak, sidecars + sum(asked_by(container) for container in pod.spec.containers))
+
+
+def _requests(container: PodContainer) -> Mapping[str, str]:
+    """What a container requests; the API server has put the limit where no request was."""
+    found = container.resources
+    return {} if found is None else found.requests or found.limits or {}
+
+
+@lru_cache(4096)
+def _milli_cores(text: str) -> int:
+    value = parse_quantity(text) if text else None
+    return 0 if value is None or isinstance(value, Malformed) else max(0, int(to_milli(value)))
 
 
 def _asked(container: PodContainer, counting: frozenset[str]) -> int:
