@@ -293,6 +293,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"agent": {"resources": {"limits": {"memory": "lots"}}}}, "memory"),
     ({"agent": {"extraArgs": ["simulate"]}}, "extraArgs"),
     ({"agent": {"escapes": "ignore"}}, "escapes"),
+    ({"agent": {"tier": "strongest"}}, "tier"),
     ({"agent": {"driverRoot": "usr/lib"}}, "driverRoot"),
     ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
     ({"scheduler": {"name": "Tessera"}}, "name"),

@@ -57,9 +57,19 @@ class NextScrape(ManualClock):
         return self.looks
 
 
+class Everybody:
+    """All pods of which there is a share run."""
+
+    def is_over(self, uid: str) -> bool:
+        return False
+
+    def has_ended(self, uid: str, container: str, container_id: str) -> bool:
+        return False
+
+
 def exposed(store: ShareStore) -> Metrics:
     metrics = Metrics()
-    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "enforced")
+    declare_containers(metrics, Readings(store, Everybody(), NextScrape()), lambda share: "enforced")
     return metrics
 
 
@@ -165,7 +175,7 @@ def test_the_tables_of_the_page_are_as_the_processes_declare() -> None:
 def test_what_the_tool_finds_is_all_that_is_exposed(store: ShareStore) -> None:
     """The table is read from the source; what is really declared must be in it."""
     metrics = Metrics()
-    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "")
+    declare_containers(metrics, Readings(store, Everybody(), NextScrape()), lambda share: "")
     Meters(metrics)
     expose_state(metrics, State(POLICIES[DEFAULT_POLICY]))
     rows = dict(re.findall(r"^\| `(tessera_\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
@@ -220,7 +230,7 @@ def test_a_rule_groups_and_says_only_labels_that_its_metric_has(rule: dict[str, 
 
 def test_top_reads_metrics_that_the_agent_declares(store: ShareStore) -> None:
     metrics, nothing = Metrics(), SimpleNamespace()
-    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "")
+    declare_containers(metrics, Readings(store, Everybody(), NextScrape()), lambda share: "")
     declare_devices(metrics, nothing, nothing)  # type: ignore[arg-type]
     read = {CONTAINER_USED, CONTAINER_PEAK, CONTAINER_REFUSED, DEVICE_USED, DEVICE_BUSY}
     assert read <= {m.name for m in metrics.table()}

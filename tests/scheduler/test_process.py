@@ -23,6 +23,7 @@ from tessera.scheduler.debug import explained, ledger_rows
 from tessera.scheduler.extender import Extender
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
+from tessera.scheduler.resize import Resizer
 from tessera.scheduler.state import DOUBT_SECONDS, State
 from tessera.scheduler.teller import Teller
 from tessera.scheduler.waker import Waker
@@ -58,7 +59,8 @@ class World:
         teller = Teller(self.state, self.events, self.clock)
         self.extender = Extender(self.state, self.parts.facts, self.mandate, self.api, self.clock, meters, teller)
         waker = Waker(self.state, self.api, "default", self.clock)
-        self.chores = Chores(self.parts, teller, waker, Audit(self.state))
+        resizer = Resizer(self.state, self.api, self.events, self.clock)
+        self.chores = Chores(self.parts, teller, waker, resizer, Audit(self.state))
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self, **nodes: int) -> None:

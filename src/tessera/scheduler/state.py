@@ -23,7 +23,7 @@ from tessera.scheduler.inventory import Inventory
 from tessera.scheduler.offers import NOTHING, Amounts, demand_of
 from tessera.scheduler.population import Population
 from tessera.scheduler.waiting import in_use
-from tessera.wire.kube.allocation import encode_allocation
+from tessera.wire.kube.allocation import Allocation, encode_allocation
 from tessera.wire.kube.inventory import GPUNodeStatus
 
 RESERVATION_SECONDS: Final = 120.0
@@ -120,6 +120,7 @@ class State:
         self.foreign: dict[str, dict[str, Holder]] = {}
         self.strays: dict[str, tuple[PodFacts, float]] = {}
         self.refused: dict[str, Ask] = {}
+        self.wishing: dict[str, None] = {}
         self.notices: list[Notice] = []
         self.freed = False
         self.stale = False
@@ -173,7 +174,7 @@ class State:
         for held in doubts.values():
             self.holdings.restore(held)
         self.population.empty(but=doubts)
-        for known in (self.pods, self.foreign, self.strays, self.refused, self._reported):
+        for known in (self.pods, self.foreign, self.strays, self.refused, self.wishing, self._reported):
             known.clear()
 
     def repair(self, now: float) -> None:
@@ -215,12 +216,20 @@ class State:
             self.refused.pop(new.uid, None)
             self.strays.pop(new.uid, None)
             self._bound(new)
+            self._note_wish(new)
         elif new.request is None and new.uid not in self.strays:
             self.strays[new.uid] = (new, now)
+
+    def _note_wish(self, facts: PodFacts) -> None:
+        if facts.resize is not None:
+            self.wishing[facts.uid] = None
+        else:
+            self.wishing.pop(facts.uid, None)
 
     def _forget(self, uid: str) -> None:
         """The pod is gone or has ended: it holds nothing."""
         facts = self.pods.pop(uid, None)
+        self.wishing.pop(uid, None)
         self.freed = self.population.drop(uid) or self.freed
         self.refused.pop(uid, None)
         self.strays.pop(uid, None)
@@ -258,6 +267,18 @@ class State:
         if over:
             text = f"takes more of device {', '.join(over)} on node {facts.node} than there is"
             self.notices.append(Notice(NoticeKind.OVERCOMMITTED, facts, text))
+
+    def rebook(self, facts: PodFacts, allocation: Allocation, text: str) -> None:
+        """A bound pod is about to hold this: nobody else gets the room from now on."""
+        self.holdings.adopt(allocation, text)
+        self._settle(facts.node)
+
+    def reread(self, uid: str) -> None:
+        """A bound pod holds what its records say, whatever was booked for it."""
+        facts = self.pods.get(uid)
+        if facts is not None and facts.node:
+            self._read(facts)
+            self._settle(facts.node)
 
     def _overcommitted(self, placement: Placement, over: Sequence[str]) -> tuple[str, ...]:
         """Those of the devices that are ``over`` by what is bound alone.
