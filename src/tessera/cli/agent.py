@@ -159,7 +159,7 @@ def command(  # noqa: PLR0913 -- one argument an option
             library=LIMITER,
             gate=NATIVE / GATE_NAME,
         ),
-        description=_description(simulate),
+        description=_description(simulate, name),
         state=state_dir,
         plugin_directory=plugin_dir,
         pod_resources=pod_resources,
@@ -175,12 +175,12 @@ def command(  # noqa: PLR0913 -- one argument an option
     return run(partial(agent, settings=settings, config=config), name="agent")
 
 
-def _description(simulate: str | None) -> Path | None:
-    """The description of the simulated machine; ``None`` for a real one."""
+def _description(simulate: str | None, node: str) -> Path | None:
+    """The description of the node's simulated machine; ``None`` for a real one."""
     if simulate is None:
         return None
     path = Path(simulate)
-    return path.resolve() if path.is_file() else simulated_machine(simulate).description
+    return path.resolve() if path.is_file() else simulated_machine(simulate, node).description
 
 
 def _faults(policy: Path | None) -> Sequence[FaultCode]:

@@ -28,6 +28,7 @@ from tessera.scheduler.audit import Audit
 from tessera.scheduler.debug import routes
 from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts, PodFacts
+from tessera.scheduler.growth import Room, room_of
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
 from tessera.scheduler.offers import Amounts, offered_by
@@ -79,15 +80,17 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a Node. ``offered`` is nearly always one of two objects, so 5,000 of them take no room."""
+    """What is kept of a Node. ``offered`` is nearly always one of two objects, so 5,000 of them weigh nothing."""
 
     name: str
     labels: dict[str, str]
     offered: Amounts
+    room: Room
 
 
 def _seen(node: KubeNode) -> _Seen:
-    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(node.status.allocatable))
+    amounts = node.status.allocatable
+    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(amounts), room_of(amounts))
 
 
 class Scheduler:
@@ -137,7 +140,7 @@ class Scheduler:
 
     def _saw_node(self, old: _Seen | None, new: _Seen | None) -> None:
         if new is not None:
-            self.state.saw_node(new.name, new.labels, new.offered)
+            self.state.saw_node(new.name, new.labels, new.offered, new.room)
         elif old is not None:
             self.state.saw_node(old.name, None)
 

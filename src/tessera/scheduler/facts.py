@@ -30,6 +30,9 @@ SHARING: Final = frozenset({*RESOURCES, *(name for v in VENDORS for name in (v.h
 _OTHERS: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What nearly every container asks for, and no business of ours."""
 
+MARK: Final = "tessera-wake"
+"""The node, which does not exist, for which a waiting pod is nominated for a moment (:mod:`.waker`)."""
+
 _ASKING: Final = frozenset(TENSOR_FUSION_PREFIX + key for key in ASKING)
 
 
@@ -40,6 +43,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     resources ask for. ``asks``: asks for something of ours, in any dialect. ``flaw``: what is wrong with its
     tickets. ``containers`` is empty for pods without a request. ``wishes`` are kept until the pod is bound, and
     ``resize``, which is a wish for another share, from then on.
+    ``nominated``: the node that the pod is expected on, or :data:`MARK`.
     """
 
     uid: str
@@ -52,6 +56,8 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leaving: bool = False
     admitted: bool = False
     managed: bool = False
+    nominated: str = ""
+    priority: int = 0
     asks: bool = False
     devices: int = 0
     request: str | None = None
@@ -98,6 +104,8 @@ class Facts:
             leaving=meta.deletion_timestamp is not None,
             admitted=_admitted(pod),
             managed=meta.label(MANAGED[0]) == MANAGED[1],
+            nominated=self._name(pod.status.nominated_node_name),
+            priority=spec.priority or 0,
             asks=asked.ours or not _ASKING.isdisjoint(meta.annotations or ()),
             devices=asked.devices,
             request=None if request is None else self._name(request),

@@ -18,6 +18,7 @@ from tessera.scheduler.asks import Ask, Requests
 from tessera.scheduler.belief import believed, misplaced
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.foreign import Holder, set_aside
+from tessera.scheduler.growth import Growth, Room
 from tessera.scheduler.holdings import Held, Holdings, Phase
 from tessera.scheduler.inventory import Inventory
 from tessera.scheduler.offers import NOTHING, Amounts, demand_of
@@ -116,6 +117,7 @@ class State:
         self.inventory = Inventory()
         self.population = Population()
         self.holdings = Holdings(policy)
+        self.growth = Growth()
         self.pods: dict[str, PodFacts] = {}
         self.foreign: dict[str, dict[str, Holder]] = {}
         self.strays: dict[str, tuple[PodFacts, float]] = {}
@@ -142,6 +144,7 @@ class State:
     def saw_gpu_node(self, name: str, status: GPUNodeStatus | None) -> None:
         """An agent published something; it counts from the next :meth:`rebuild` on."""
         self.stale = self.inventory.set(name, status) or self.stale
+        self.population.offers.note(name, status.message if status else "")
 
     def rebuild(self) -> None:
         """Everything on the fleet as it is published now: half a second with 40,000 shares."""
@@ -176,6 +179,7 @@ class State:
         self.population.empty(but=doubts)
         for known in (self.pods, self.foreign, self.strays, self.refused, self.wishing, self._reported):
             known.clear()
+        self.growth.empty()
 
     def repair(self, now: float) -> None:
         """Everything from the pods alone, as after a restart; reservations are made again where they fit."""
@@ -192,9 +196,12 @@ class State:
     def _reserved_anew(self, uid: str, old: Held, now: float) -> bool:
         return uid in self.pods and not self.holdings.reserve(old.placement, old.tickets, old.until or now)
 
-    def saw_node(self, name: str, labels: Mapping[str, str] | None, offered: Amounts = NOTHING) -> None:
-        """A Node's labels or the tickets that it offers changed; ``None`` where it is gone."""
+    def saw_node(
+        self, name: str, labels: Mapping[str, str] | None, offered: Amounts = NOTHING, room: Room = ()
+    ) -> None:
+        """A Node's labels, the tickets that it offers or its room changed; labels of ``None`` where it is gone."""
         self.freed = self.population.set_node(name, labels, offered) or self.freed
+        self.growth.set_node(name, None if labels is None else room)
 
     # pods
 
@@ -215,10 +222,13 @@ class State:
         if new.node:
             self.refused.pop(new.uid, None)
             self.strays.pop(new.uid, None)
+            self.growth.drop(new.uid)
             self._bound(new)
             self._note_wish(new)
-        elif new.request is None and new.uid not in self.strays:
-            self.strays[new.uid] = (new, now)
+        elif new.request is None:
+            self.strays.setdefault(new.uid, (new, now))
+        else:
+            self.growth.put(new)
 
     def _note_wish(self, facts: PodFacts) -> None:
         if facts.resize is not None:
@@ -230,6 +240,7 @@ class State:
         """The pod is gone or has ended: it holds nothing."""
         facts = self.pods.pop(uid, None)
         self.wishing.pop(uid, None)
+        self.growth.drop(uid)
         self.freed = self.population.drop(uid) or self.freed
         self.refused.pop(uid, None)
         self.strays.pop(uid, None)
