@@ -20,7 +20,7 @@ LOOKS = 500
 def a_busy_state() -> State:
     """One node of two devices and 16 cores."""
     state = a_state({"n0": 2}, policy="pwr+")
-    state.saw_node("n0", {}, FULL, 16_000)
+    state.saw_node("n0", {}, FULL, cpu_milli=16_000)
     state.rebuild()
     return state
 

@@ -6,7 +6,7 @@ without memory could not start.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.errors import InputErrors, Problem
@@ -127,6 +127,20 @@ def share_spec(ask: Ask) -> ShareSpec:
     milli = parse_compute(ask.compute)
     memory = MemoryFraction(milli) if ask.memory is None else parse_memory(ask.memory)
     return ShareSpec(memory, memory, ComputeMilli(milli), ComputeMilli(milli))
+
+
+def resized_ask(ask: Ask, memory: str | None, compute: str | None) -> Ask:
+    """The ask with other words for memory, compute or both; what is ``None`` means the same as before.
+
+    So what was left out is said where it would mean something else now: a whole device was all of its memory and
+    compute, and compute alone meant the same part of the memory.
+    """
+    unsaid = "100%" if ask.is_whole else None
+    return replace(
+        ask,
+        memory=memory or ask.memory or unsaid or ask.compute,
+        compute=compute or ask.compute or unsaid,
+    )
 
 
 def pod_of(ask: Ask, uid: str, name: str) -> Pod:

@@ -20,13 +20,12 @@ TICK_SECONDS: Final = 0.1
 """Shorter than any sample period of a driver, and than any process takes to make a context on a real device."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Course:
-    """One limited device: its place in the region, and what was measured of the run there."""
+    """One device: its place in the region, and what was measured of the run there."""
 
     device: int
     uuid: str
-    milli: int
     busy: BusyTime
     calibration: Calibration
 
@@ -36,20 +35,38 @@ class _Course:
 
 
 class Pacer:
-    """Tells a region, every :data:`TICK_SECONDS`, what its run had of each device on which it is limited."""
+    """Tells a region, every :data:`TICK_SECONDS`, what its run had of each device on which it is limited.
+
+    The limits are those that the region has at the time: they may be changed while the run goes on.
+    """
 
     def __init__(
         self, region: LiveRegion, nvml: Nvml, grants: Iterable[Grant], is_ours: Callable[[int], bool]
     ) -> None:
         self._region, self._nvml, self._is_ours = region, nvml, is_ours
         self._members: frozenset[tuple[int, int]] = frozenset()
-        self._courses = [
-            _Course(device, grant.uuid, grant.share.compute_limit, begin_busy(_now()), Calibration())
-            for device, grant in enumerate(grants)
-            if 0 < grant.share.compute_limit < WHOLE
+        self._every = [
+            _Course(device, grant.uuid, begin_busy(_now()), Calibration()) for device, grant in enumerate(grants)
         ]
-        self.due = time.monotonic() if self._courses else math.inf
+        self._courses: list[_Course] = []
+        self.due = math.inf
         """When :meth:`tick` has something to do, on the monotonic clock; never for a run without a limit."""
+        self.learn()
+
+    def learn(self) -> None:
+        """Take in on which devices there is a limit now."""
+        limited = [course for course in self._every if 0 < self._milli(course) < WHOLE]
+        for course in limited:
+            if course not in self._courses:
+                course.begin()
+        if not limited:
+            self.due = math.inf
+        elif not self._courses:
+            self.due = time.monotonic()
+        self._courses = limited
+
+    def _milli(self, course: _Course) -> int:
+        return self._region.demand(course.device)[0]
 
     def tick(self) -> None:
         """Measure and tell, if it is due. Raises :class:`~tessera.runtime.native.RegionCallError`."""
@@ -72,7 +89,8 @@ class Pacer:
         else:
             ours = {pid for pid in {sample.pid for sample in samples} if self._is_ours(pid)}
             course.busy = add_samples(course.busy, samples, ours, now)
-        self._region.tick(course.device, course.calibration, course.busy.reading, course.milli, now.monotonic_ns)
+        granted = self._milli(course)
+        self._region.tick(course.device, course.calibration, course.busy.reading, granted, now.monotonic_ns)
 
 
 def _now() -> Moment:
