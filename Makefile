@@ -119,6 +119,10 @@ lane-cluster: lane-engine
 bench: setup ## print the figures of this machine
 	$(PY) bench/run.py
 
+.PHONY: bench-limiter
+bench-limiter: setup ## the limiter's figures beside their goals, and build/limiter-report.html (10 minutes)
+	$(PY) bench/limiter_report.py
+
 .PHONY: verify
 verify: setup ## regenerate what is generated; fails where that changes anything
 	$(PY) tools/plan_schema.py --check

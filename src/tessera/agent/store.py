@@ -16,7 +16,8 @@ from typing import Final
 from tessera.agent.grant import ContainerGrant, decode_grant, encode_grant
 from tessera.agent.layout import Layout
 from tessera.core.errors import UnavailableError
-from tessera.runtime.native import DeviceLimits, create_region
+from tessera.runtime.governing import set_policy, set_standing
+from tessera.runtime.native import DeviceLimits, LiveRegion, create_region
 from tessera.runtime.proc import pid_namespace, runs_since
 from tessera.wire.shm import FIELDS, SIZES, Region, RegionError, RegionProcess, parse_region
 
@@ -36,10 +37,13 @@ class StoredShare:
 
 
 class ShareStore:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    ``policy`` is what new regions say of the node: see :func:`~tessera.runtime.governing.set_policy`.
+    """
+
+    def __init__(self, layout: Layout, policy: int = 0) -> None:
+        self._layout, self.policy = layout, policy
 
     def has(self, uid: str, container: str) -> bool:
         """Whether a container was given a share."""
@@ -90,6 +94,7 @@ class ShareStore:
             self._layout.containers.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.mkdir(parents=True, exist_ok=True)
             create_region(region, f"{grant.uid}/{grant.container}"[:_SHARE_ID_LENGTH], limits_of(grant))
+            _set_standing(region, grant, self.policy)
             region.chmod(0o666)  # processes of any user in the container write what they use
             write_whole(directory / _RECORD, encode_grant(grant))
         except OSError as error:
@@ -173,6 +178,14 @@ def limits_of(grant: ContainerGrant) -> list[DeviceLimits]:
         )
         for device in grant.devices
     ]
+
+
+def _set_standing(path: Path, grant: ContainerGrant, policy: int) -> None:
+    """Say in a new region who it goes before, what may lie in host memory, and what the node does."""
+    with LiveRegion(path, len(grant.devices)) as region:
+        for index, device in enumerate(grant.devices):
+            set_standing(region, index, device.priority, device.spill_mib << 20)
+        set_policy(region, policy)
 
 
 def difference(region: Region, grant: ContainerGrant) -> str:

@@ -20,7 +20,10 @@ TICK_SECONDS: Final = 0.1
 """Shorter than any sample period of a driver, and than any process takes to make a context on a real device."""
 
 
-@dataclass(slots=True)
+_CAP: Final = "device_control.cap_milli"
+
+
+@dataclass(slots=True, eq=False)
 class _Course:
     """One limited device: its place in the region, and what was measured of the run there."""
 
@@ -43,13 +46,25 @@ class Pacer:
     ) -> None:
         self._region, self._nvml, self._is_ours = region, nvml, is_ours
         self._members: frozenset[tuple[int, int]] = frozenset()
-        self._courses = [
+        self._all = [
             _Course(device, grant.uuid, grant.share.compute_limit, begin_busy(_now()), Calibration())
             for device, grant in enumerate(grants)
-            if 0 < grant.share.compute_limit < WHOLE
         ]
+        self._courses = [course for course in self._all if 0 < course.milli < WHOLE]
         self.due = time.monotonic() if self._courses else math.inf
-        """When :meth:`tick` has something to do, on the monotonic clock; never for a run without a limit."""
+        """When :meth:`tick` has something to do, on the monotonic clock; never for a run that takes no turns."""
+
+    def learn(self) -> None:
+        """Look which devices the run takes turns on: by its own limit, or because others go before it."""
+        before = self._courses
+        self._courses = [c for c in self._all if 0 < c.milli < WHOLE or self._region.word(c.device, _CAP)]
+        for course in self._courses:
+            if course not in before:
+                course.begin()
+        if self._courses and self.due == math.inf:
+            self.due = time.monotonic()
+        elif not self._courses:
+            self.due = math.inf
 
     def tick(self) -> None:
         """Measure and tell, if it is due. Raises :class:`~tessera.runtime.native.RegionCallError`."""

@@ -29,6 +29,7 @@ from tessera.local.machine import bytes_of, named_machine, node_of, open_driver
 from tessera.local.supervise import Supervisor, Terms
 from tessera.local.wait import wait_for
 from tessera.local.words import COMPUTE_NOTE, has_compute_limit, run_text
+from tessera.local.yielding import set_standings
 from tessera.runtime.elf import preload_obstacle
 from tessera.runtime.native import DeviceLimits, create_region
 from tessera.runtime.nvml import Inventory, Nvml
@@ -144,6 +145,7 @@ def _supervise(book: Book, run: Run, nvml: Nvml, terms: Terms, command: Command)
             )
             for grant in grants_of(run)
         ])  # fmt: skip
+        set_standings(path, grants_of(run))
         crash_point("after-region")
         return Supervisor(book, run, nvml, terms).run(command)
     finally:
