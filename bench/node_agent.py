@@ -7,8 +7,7 @@ Idle traffic is measured of one agent and of :data:`AGENTS` side by side, by the
 requests. 1,000 nodes are 1,000 of the same process: an agent knows of no other, writes only the ``GPUNode`` and
 ``GPU`` objects of its own node, and those only when a fact changed (``publish.plan``); it holds no lease. So what
 N idle agents write is N times what one writes, and 0 of twenty is 0 of a thousand. What they read does grow with
-N: two watches that are begun anew every 300 to 450 s, the node once in 600 s, the own objects once in 480 to 720
-s.
+N: three watches that are begun anew every 300 to 450 s, the own objects once in 480 to 720 s.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """What the webhook adds to the creation of a pod on a real API server, beside what any webhook would.
 
-Four kinds of pods are created by one client, a few of each in turn, alike but for what makes them what they are:
+Five kinds of pods are created by one client, a few of each in turn, alike but for what makes them what they are:
 
 * plain: devices of a resource that nobody knows, so that nobody is asked;
+* policy: the same, which gets a label and a scheduler's name from a MutatingAdmissionPolicy in the API server;
 * asked: the same, sent to a webhook of the bench that lets it pass as it is;
 * patched: the same, which gets from that webhook a patch of the shape and size of ours, and always the same one;
 * ours.
@@ -107,7 +108,8 @@ class Kind:
 
 def creates(number: int) -> tuple[float, list[str]]:
     """Milliseconds that we add at the median, and everything in lines."""
-    kinds = [Kind("plain", UNKNOWN), Kind("asked", UNKNOWN), Kind("patched", UNKNOWN), Kind("ours", SHARE)]
+    strangers = [Kind(name, UNKNOWN) for name in ("plain", "policy", "asked", "patched")]
+    kinds = [*strangers, Kind("ours", SHARE)]
     with _cluster() as (plane, ours, floor):
         server = plane.services["kube-apiserver"].pid
         webhooks = {"ours": ours.service.pid}
@@ -123,7 +125,7 @@ def creates(number: int) -> tuple[float, list[str]]:
         asked = _calls(plane) - asked
     lines = [_line(kind, kinds[0]) for kind in kinds]
     lines.append(f"  calls of our webhooks for each of our pods: {asked / made:.2f}")
-    added, floor_added = (_added(kind, kinds[0]) for kind in (kinds[3], kinds[2]))
+    added, floor_added = (_added(kind, kinds[0]) for kind in (kinds[-1], kinds[-2]))
     lines.append(f"  added by ours {added:+.2f} ms, by a constant patch {floor_added:+.2f} ms, both p50")
     return added, lines
 
@@ -191,17 +193,41 @@ def _cluster() -> Iterator[tuple[ControlPlane, Webhook, int]]:
                 port, authority = json.loads(other.stdout.readline())
                 for name in ("asked", "patched"):
                     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_other(name, port, authority)))
-                wait_until(lambda: _is_patched(plane), "the other webhook to be asked", 15)
+                plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_policy("policy")))
+                for name in ("patched", "policy"):
+                    wait_until(lambda name=name: _is_changed(plane, name), f"{name} pods to be changed", 30)
                 yield plane, replica, other.pid
             finally:
                 other.terminate()
                 other.wait(10)
 
 
-def _is_patched(plane: ControlPlane) -> bool:
+def _is_changed(plane: ControlPlane, kind: str) -> bool:
     body = a_pod("probe", UNKNOWN)
-    body["metadata"]["labels"]["bench"] = "patched"
+    body["metadata"]["labels"]["bench"] = kind
     return "other.example/managed" in plane.api.post(f"{PODS}?dryRun=All", body)["metadata"]["labels"]
+
+
+SMALL_CHANGE: Final = """[
+    JSONPatch{op: "add", path: "/metadata/labels/other.example~1managed", value: "true"},
+    JSONPatch{op: "add", path: "/spec/schedulerName", value: "other-scheduler"}
+]"""
+RULE: Final = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+
+
+def _policy(name: str) -> list[dict[str, Any]]:
+    """A policy that makes a small change to the pods of a kind, once for each, and its binding."""
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": f"zz-{name}"}}
+    spec = {
+        "matchConstraints": {"objectSelector": {"matchLabels": {"bench": name}}, "resourceRules": [RULE]},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": SMALL_CHANGE}}],
+    }
+    return [
+        {**head, "kind": "MutatingAdmissionPolicy", "spec": spec},
+        {**head, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": f"zz-{name}"}},
+    ]
 
 
 def _other(name: str, port: int, authority: str) -> dict[str, Any]:
@@ -213,7 +239,7 @@ def _other(name: str, port: int, authority: str) -> dict[str, Any]:
         "reinvocationPolicy": "IfNeeded",
         "clientConfig": {"url": f"https://127.0.0.1:{port}/{name}", "caBundle": bundle},
         "objectSelector": {"matchLabels": {"bench": name}},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "rules": [RULE],
     }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -9,10 +9,10 @@ SIM_CFLAGS ?= -O2 -g
 SIM_FLAGS := -std=c11 -D_GNU_SOURCE -fPIC -Wall -Wextra -Werror -fvisibility=hidden -pthread
 SIM_LDFLAGS := -shared -pthread -Wl,-Bsymbolic -Wl,-z,defs
 
-SIM_SHARED := clock description machine owner trace
+SIM_SHARED := cgroup clock description machine owner trace
 SIM_CUDA := $(SIM_SHARED) array block capture context copy device driver footprint graph ipc launch memory multicast old pool \
     resolve stream stubs vmm
-SIM_NVML := $(SIM_SHARED) nvml nvml_process nvml_stubs
+SIM_NVML := $(SIM_SHARED) nvml nvml_limits nvml_process nvml_stubs
 SIM_HEADERS := $(wildcard sim/*.h sim/*.def abi/*.h abi/*.def)
 
 SIM_LIBS := $(OUT)/sim/libcuda.so.1 $(OUT)/sim/libnvidia-ml.so.1 $(OUT)/sim/libcuda_sim.a

@@ -60,6 +60,7 @@ def admission() -> str:
         f"['{EXCLUDED}', '{NAMESPACE}']": '{{ include "tessera.excludedCel" . }}',
         f"namespace: '{NAMESPACE}'": "namespace: {{ .Release.Namespace }}",
         f"'{EXCLUDED} {NAMESPACE}'": '{{ include "tessera.excluded" . }}',
+        f"system:serviceaccount:{NAMESPACE}:": "system:serviceaccount:{{ .Release.Namespace }}:",
     }
     return HEAD.format(source="src/tessera/wire/kube/webhooks.py") + _filled(_dump(objects), chosen)
 

@@ -6,6 +6,7 @@ memory, and the time of Filter for the 500 names that kube-scheduler sends at th
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from processes import rss_mib, start_extender
 from cluster.engine.kinds import install_kinds
 from cluster.engine.nodes import SimulatedNode, add_nodes, open_session, some_nodes
 from cluster.engine.plane import ControlPlane, Options
+from cluster.engine.service import Service
 from tessera.allocator.index import Index
 from tessera.allocator.ledger import Adopt, Ledger
 from tessera.core.fleet import Fleet
@@ -41,12 +43,14 @@ def placements(nodes: tuple[SimulatedNode, ...], shares: int) -> list[Placement]
     fleet = Fleet([node_of(n.name, GPUNodeStatus(devices=n.inventory)) for n in nodes])
     ledger = Ledger(fleet)
     index = Index(ledger, POLICIES["node-spread-device-binpack"])
-    requests = [a_request(*size) for size in SIZES if size[0] == 1 and size[2] < 500]
+    small = [size[0] == 1 and size[2] < 500 for size in SIZES]
+    requests = [a_request(*size) for size in SIZES]
+    numbers = (number for number in itertools.count() if small[number % len(SIZES)])
     found: list[Placement] = []
     while len(found) < shares:
-        number = len(found)
-        pod = Pod("default", f"s-{number}", str(number), (Container("main"),), requests[number % len(requests)])
-        placed = index.place(pod)
+        number = next(numbers)
+        request = requests[number % len(SIZES)]  # what the pod of this number asks for: see a_pod
+        placed = index.place(Pod("default", f"s-{number}", str(number), (Container("main"),), request))
         assert placed is not None, "the fleet is too small for so many shares"
         ledger.apply(Adopt(placed.placement))
         found.append(placed.placement)
@@ -126,12 +130,20 @@ async def floor_times(calls: int) -> float:
     return sorted(times)[calls // 2]
 
 
+def held(service: Service) -> int:
+    """How many shares the extender says that it found when it started."""
+    lines = [json.loads(line) for line in service.log.read_text().splitlines() if '"message":"ready"' in line]
+    return int(lines[-1]["holding"])
+
+
 def restart(plane: ControlPlane, names: list[str], shares: int) -> tuple[int, str]:
     """Start the extender and print the time until its first placement."""
     begin = time.perf_counter()
     service, url = start_extender(plane)
     asyncio.run(filter_times(url, names, 1))
     took = time.perf_counter() - begin
+    holders = held(service)
+    assert holders == shares, f"{holders} of {shares} allocations are believed"
     print(f"start with {shares:,} bound shares to the first placement: {took:.2f} s", flush=True)
     return service.pid, url
 

@@ -6,7 +6,7 @@
  *
  * Versioned structs carry `version` = sizeof(struct) | (number << 24).
  *
- * Source: layouts and values, nvml.h of CUDA 11.8, 12.9 and 13.5.
+ * Source: layouts and values, nvml.h of CUDA 11.8, 12.9 and 13.5; the memory limits, of 13.4.
  */
 #ifndef TESSERA_NVML_ABI_H
 #define TESSERA_NVML_ABI_H
@@ -192,6 +192,22 @@ typedef struct nvmlFieldValue_st {
     nvmlValue_t value;
 } nvmlFieldValue_t;
 
+/* Limits of a cgroup's memory on a device, in bytes; nameSpace is the whole path of the cgroup's directory. No version. */
+#define NVML_DEVICE_MEMORY_LIMIT_MAX (~0ULL)
+
+typedef struct nvmlSetMemoryLimits_v1_st {
+    const char *nameSpace;
+    unsigned long long softLimit;
+    unsigned long long hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct nvmlGetMemoryLimits_v1_st {
+    const char *nameSpace;
+    unsigned long long softLimit;
+    unsigned long long hardLimit;
+    unsigned long long currentUsed;
+} nvmlGetMemoryLimits_v1_t;
+
 #define NVML_STRUCT_VERSION(type, number) ((unsigned int)(sizeof(type) | ((number) << 24U)))
 #define NVML_MEMORY_V2 NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)
 #define NVML_PROCESS_DETAIL_LIST_V1 NVML_STRUCT_VERSION(nvmlProcessDetailList_v1_t, 1)
@@ -209,6 +225,8 @@ _Static_assert(sizeof(nvmlProcessesUtilizationInfo_v1_t) == 24, "nvmlProcessesUt
 _Static_assert(sizeof(nvmlPciInfo_t) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(nvmlDeviceAttributes_t) == 40, "nvmlDeviceAttributes_t");
 _Static_assert(sizeof(nvmlFieldValue_t) == 40, "nvmlFieldValue_t");
+_Static_assert(sizeof(nvmlSetMemoryLimits_v1_t) == 24, "nvmlSetMemoryLimits_v1_t");
+_Static_assert(sizeof(nvmlGetMemoryLimits_v1_t) == 32, "nvmlGetMemoryLimits_v1_t");
 
 /* -- library and system ------------------------------------------------------------------- */
 
@@ -283,6 +301,10 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, int type, unsigned long long lastSeen,
                                   int *valueType, unsigned int *count, nvmlSample_t *samples);
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values);
+
+/* From driver 615 on. Setting needs root. */
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits);
 
 /* -- sensors ------------------------------------------------------------------------------ */
 

@@ -2,7 +2,8 @@
  *
  * Every function that can fail returns one of enum tessera_error; counts are returned as values >= 0 in the same
  * int. No function blocks, prints, allocates from the heap or changes errno's meaning for the caller. A region
- * pointer may be used by several threads; calls that write controls (set_*) belong to one thread at a time.
+ * pointer may be used by several threads; calls that write controls (set_*) belong to one thread at a time. The one
+ * exception: tessera_region_tick may come from another process than the rest, and takes up what that one changes.
  */
 #ifndef TESSERA_REGION_API_H
 #define TESSERA_REGION_API_H
@@ -26,7 +27,8 @@
     ERROR(LAYOUT, -6, "the region's header contradicts its version; create it again")                           \
     ERROR(ARGUMENT, -7, "an argument is out of range: 1..16 devices, distinct UUIDs shorter than 48 bytes")     \
     ERROR(FULL, -8, "all 1024 process slots are taken by living processes; end some or split the share")        \
-    ERROR(DENIED, -9, "this process has no valid region; set TESSERA_REGION or mount /run/tessera/region")
+    ERROR(DENIED, -9, "this process has no valid region; set TESSERA_REGION or mount /run/tessera/region")       \
+    ERROR(MANY, -10, "this process has 4096 regions open already; close some")
 
 #define TESSERA_ERROR_MEMBER(name, value, text) TESSERA_ERROR_##name = (value),
 enum tessera_error { TESSERA_ERRORS(TESSERA_ERROR_MEMBER) };
@@ -65,7 +67,9 @@ _Static_assert(sizeof(struct tessera_process) == 40 + 16 * 8, "process changed s
  * sees the old file or the whole new one. Processes that mapped the old one keep it. Mode 0666 less the umask. */
 TESSERA_API int tessera_region_create(const char *path, const struct tessera_share_spec *spec);
 
-/* Maps `path` read-write and checks it; *region is untouched unless TESSERA_ERROR_OK is returned. */
+/* Maps `path` read-write and checks it; *region is untouched unless TESSERA_ERROR_OK is returned. Where somebody cuts
+ * the file off later, its pages read as zeros and what is written to them is lost: compare its length now and then.
+ * The first call takes over SIGBUS, and passes on what is not about a region. */
 TESSERA_API int tessera_region_open(const char *path, struct tessera_region **region);
 
 /* Unmaps a region that tessera_region_open gave. */
@@ -88,6 +92,10 @@ TESSERA_API int tessera_region_processes(const struct tessera_region *region, st
 /* Changes a limit under running processes; the next allocation sees it. A limit below what is in use refuses all
  * growth and takes nothing back. */
 TESSERA_API int tessera_region_set_memory_limit(struct tessera_region *region, uint32_t device, uint64_t bytes);
+
+/* Changes what is charged for the share on a device, which is shown and enforces nothing by itself. */
+TESSERA_API int tessera_region_set_requests(struct tessera_region *region, uint32_t device, uint64_t bytes,
+                                            uint32_t milli);
 
 /* What the host measured of the whole share on a device beyond its gauge, 0 for nothing: it leaves that much less to
  * allocate, and is shown as used. */

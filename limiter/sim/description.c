@@ -3,7 +3,7 @@
  * Parses the description file of the simulated machine:
  *
  *     # comment
- *     driver version=13.0 context_mib=0 driver="580.65.06" kernel_us=10 sample_ms=100
+ *     driver version=13.0 context_mib=0 driver="580.65.06" kernel_us=10 sample_ms=100 memacct=misc
  *     device uuid=GPU-5e1a0000-0000-4000-8000-000000000000 name="NVIDIA A100-SXM4-80GB"
  *            memory_mib=81920 reserved_mib=0 sms=108 cc=8.0 pci=0000:07:00.0 numa=0
  *
@@ -120,6 +120,25 @@ static bool scaled(const char *value, uint64_t unit, uint64_t *out)
     return true;
 }
 
+/* From 615 on the driver accounts for cgroups' memory by itself, unless told otherwise by a later word. */
+static bool driver_of(struct sim_description *out, const char *value)
+{
+    out->driver_major = atoi(value);
+    out->accounting = out->driver_major < SIM_LIMITS_SINCE ? SIM_ACCOUNT_OFF : SIM_ACCOUNT_MISC;
+    return copy_text(out->driver, sizeof out->driver, value);
+}
+
+static bool accounting_of(const char *value, enum sim_accounting *out)
+{
+    static const char *const names[] = {"off", "misc", "dmem"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(value, names[i]) != 0) continue;
+        *out = (enum sim_accounting)i;
+        return true;
+    }
+    return false;
+}
+
 static bool driver_word(struct sim_description *out, uint64_t *context, const char *key,
                         const char *value)
 {
@@ -130,10 +149,13 @@ static bool driver_word(struct sim_description *out, uint64_t *context, const ch
         out->version = 1000 * major + 10 * minor;
         return true;
     }
-    if (strcmp(key, "driver") == 0) return copy_text(out->driver, sizeof out->driver, value);
+    if (strcmp(key, "driver") == 0) return driver_of(out, value);
+    if (strcmp(key, "memacct") == 0) return accounting_of(value, &out->accounting);
+    if (strcmp(key, "limit_step_mib") == 0) return mib_of(value, &out->limit_step);
     if (strcmp(key, "context_mib") == 0) return mib_of(value, context);
     if (strcmp(key, "kernel_us") == 0) return scaled(value, 1000, &out->kernel_ns);
     if (strcmp(key, "sample_ms") == 0) return scaled(value, 1000 * 1000, &out->sample_ns);
+    if (strcmp(key, "pid_shift") == 0) return number_of(value, 1 << 22, &out->pid_shift);
     if (strcmp(key, "queue_depth") == 0) {
         if (!number_of(value, 1024, &depth) || depth == 0) return false;
         out->queue_depth = (uint32_t)depth;
@@ -201,6 +223,7 @@ static bool parse_row(struct sim_description *out, uint64_t *context, char *line
 /* Rows must not contradict themselves or each other. */
 static bool is_sound(const struct sim_description *out)
 {
+    if (out->driver_major < SIM_LIMITS_SINCE && out->accounting != SIM_ACCOUNT_OFF) return false;
     for (int i = 0; i < out->count; i++) {
         if (out->device[i].reserved > out->device[i].memory) return false;
         for (int j = 0; j < i; j++)
@@ -247,7 +270,7 @@ bool sim_describe(struct sim_description *out)
     out->kernel_ns = 10 * 1000;
     out->sample_ns = 100 * 1000 * 1000;
     out->queue_depth = 1024;
-    snprintf(out->driver, sizeof out->driver, "580.65.06");
+    driver_of(out, "580.65.06");
     const char *path = getenv("TESSERA_SIM_MACHINE");
     if (path == NULL || !copy_text(out->path, sizeof out->path - 16, path)) return false;
     ssize_t length = slurp(path, text, sizeof text - 1);

@@ -12,6 +12,11 @@
 #define SIM_MAX_DEVICES 16
 #define SIM_MIB (1024ULL * 1024ULL)
 
+#define SIM_LIMITS_SINCE 615 /* the driver that has memory limits of cgroups */
+
+/* Who accounts for the memory of a cgroup: nobody, the kernel's dmem controller, the driver itself. */
+enum sim_accounting { SIM_ACCOUNT_OFF = 0, SIM_ACCOUNT_MISC, SIM_ACCOUNT_DMEM };
+
 struct sim_device_row {
     char uuid[48]; /* GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx */
     unsigned char uuid_bytes[16];
@@ -31,8 +36,12 @@ struct sim_description {
     uint64_t hash;            /* of the file's bytes: a state file belongs to one description */
     int version;              /* 1000 * major + 10 * minor */
     char driver[80];          /* version of the kernel driver, as NVML tells it */
+    int driver_major;         /* its first number */
+    enum sim_accounting accounting;
+    uint64_t limit_step;      /* bytes that a cgroup's limit is rounded up to; 0: not */
     uint64_t kernel_ns;       /* time of a kernel whose name says none */
     uint64_t sample_ns;       /* period of the utilisation samples */
+    uint64_t pid_shift;       /* what NVML adds to PIDs: a driver that tells the host's to who is in a namespace */
     uint32_t queue_depth;     /* launches in flight before a launch blocks */
     int count;
     struct sim_device_row device[SIM_MAX_DEVICES];

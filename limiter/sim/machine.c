@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cgroup.h"
 #include "owner.h"
 
 struct sim_description sim_description;
@@ -42,6 +43,7 @@ static void rebuild(struct sim_machine *m)
 {
     for (uint32_t d = 0; d < m->device_count; d++) m->device[d].used = 0;
     for (uint32_t o = 0; o < m->owners; o++) memset(m->owner[o].held, 0, sizeof m->owner[o].held);
+    for (uint32_t g = 0; g < m->groups; g++) memset(m->group[g].used, 0, sizeof m->group[g].used);
     m->free_head = 0;
     for (uint32_t i = m->charges; i-- > 1;) {
         struct sim_charge *charge = &m->charge[i];
@@ -51,6 +53,7 @@ static void rebuild(struct sim_machine *m)
         } else {
             m->device[charge->device].used += charge->bytes;
             m->owner[charge->owner].held[charge->device] += charge->bytes;
+            if (charge->group != 0) m->group[charge->group - 1].used[charge->device] += charge->bytes;
         }
     }
     m->repairs++;
@@ -76,24 +79,35 @@ static bool fits(const struct sim_device *device, uint64_t more)
     return more <= device->capacity - device->used;
 }
 
-static bool make_room(int device, uint64_t more)
+static bool make_room(int device, uint32_t group, uint64_t more)
 {
     struct sim_device *d = &sim_machine->device[device];
-    if (fits(d, more)) return true;
+    if (fits(d, more) && (group == 0 || sim_group_fits(group, device, more))) return true;
     sim_reap();
-    return fits(d, more);
+    return fits(d, more) && (group == 0 || sim_group_fits(group, device, more));
+}
+
+/* Who pays; managed memory is the system's, and a driver without accounting asks nobody. */
+static bool find_payer(enum sim_kind kind, uint32_t *group)
+{
+    *group = 0;
+    if (sim_description.accounting == SIM_ACCOUNT_OFF || kind == SIM_MANAGED) return true;
+    *group = sim_group_self();
+    return *group != 0;
 }
 
 static void count(const struct sim_charge *charge, uint64_t bytes)
 {
     sim_machine->device[charge->device].used += bytes;
     sim_machine->owner[charge->owner].held[charge->device] += bytes;
+    if (charge->group != 0) sim_machine->group[charge->group - 1].used[charge->device] += bytes;
 }
 
 uint32_t sim_take(int device, uint64_t bytes, enum sim_kind kind)
 {
     struct sim_machine *m = sim_machine;
-    if (!make_room(device, bytes)) return 0;
+    uint32_t group;
+    if (!find_payer(kind, &group) || !make_room(device, group, bytes)) return 0;
     uint32_t index = m->free_head;
     if (index != 0) {
         m->free_head = m->charge[index].next;
@@ -103,6 +117,7 @@ uint32_t sim_take(int device, uint64_t bytes, enum sim_kind kind)
     }
     struct sim_charge *charge = &m->charge[index];
     charge->owner = (uint16_t)sim_self;
+    charge->group = group;
     charge->device = (uint16_t)device;
     charge->bytes = bytes;
     charge->importer = 0;
@@ -124,7 +139,7 @@ bool sim_resize(uint32_t index, uint64_t bytes)
 {
     struct sim_charge *charge = &sim_machine->charge[index];
     uint64_t had = charge->bytes;
-    if (bytes > had && !make_room(charge->device, bytes - had)) return false;
+    if (bytes > had && !make_room(charge->device, charge->group, bytes - had)) return false;
     charge->bytes = bytes;
     count(charge, bytes - had);
     return true;
@@ -354,4 +369,13 @@ bool sim_machine_open(void)
     if (sim_machine == NULL && replace) sim_machine = create(path);
     close(fd);
     return sim_machine != NULL;
+}
+
+void sim_machine_close(void)
+{
+    if (sim_machine == NULL || sim_self != SIM_MAX_OWNERS) return;
+    munmap(sim_machine, sizeof *sim_machine);
+    sim_machine = NULL;
+    if (guard >= 0) close(guard);
+    guard = -1;
 }

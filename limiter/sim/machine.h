@@ -5,7 +5,7 @@
  * per-device time; what a charge *is* (a pointer, a pool, a VMM handle) is private to the process
  * that holds it.
  *
- * Invariant: device.used and owner.held are sums over live charges. They are derived: a process
+ * Invariant: device.used, owner.held and group.used are sums over live charges. They are derived: a process
  * that dies inside the lock leaves them to be rebuilt from the charges by the next one
  * (EOWNERDEAD). A charge is live exactly when its kind is not SIM_FREE, and kind is written last
  * when taking and first when giving, so a table cut off at any instruction is a sound table.
@@ -27,9 +27,10 @@
 #include "description.h"
 
 #define SIM_MAGIC 0x7465737365726131ULL /* "tessera1" */
-#define SIM_LAYOUT 2u
+#define SIM_LAYOUT 3u
 #define SIM_MAX_OWNERS 512
 #define SIM_MAX_CHARGES (1u << 18)
+#define SIM_MAX_GROUPS 1024
 #define SIM_BREAKS 128
 #define SIM_SAMPLES 32
 #define SIM_LOOK_EVERY_NS 2000000ULL
@@ -38,7 +39,10 @@ enum sim_kind { SIM_FREE = 0, SIM_CONTEXT, SIM_LINEAR, SIM_MANAGED, SIM_POOL, SI
 
 struct sim_charge {
     _Atomic uint32_t kind; /* enum sim_kind */
-    uint32_t next;         /* next free one, while free */
+    union {
+        uint32_t next;  /* next free one, while free */
+        uint32_t group; /* slot + 1 of the cgroup that pays, while live; 0: nobody */
+    };
     uint16_t owner;
     uint16_t device;
     uint32_t importer; /* slot + 1 of an owner that has it open too and gets it when its owner dies; 0: nobody */
@@ -79,6 +83,17 @@ struct sim_owner {
     struct sim_queue queue[SIM_MAX_DEVICES];
 };
 
+/* A cgroup, see cgroup.h. `used` is what its own processes took, without those of the groups below it. */
+struct sim_group {
+    uint64_t id;     /* inode of its directory; 0: free */
+    uint32_t parent; /* slot + 1; 0: a root, or not known yet */
+    uint32_t unused;
+    uint64_t hard[SIM_MAX_DEVICES]; /* ~0: no limit */
+    uint64_t soft[SIM_MAX_DEVICES];
+    uint64_t used[SIM_MAX_DEVICES];
+    char path[512]; /* where who set a limit saw it; empty: nobody did */
+};
+
 struct sim_device {
     uint64_t capacity; /* memory - reserved */
     uint64_t used;
@@ -100,7 +115,10 @@ struct sim_machine {
     uint32_t charges;   /* charges ever used; 0 is never handed out */
     uint32_t free_head;
     uint32_t repairs; /* times a lock was found with a dead holder */
+    uint32_t groups;  /* slots ever used */
+    uint32_t unused;
     struct sim_device device[SIM_MAX_DEVICES];
+    struct sim_group group[SIM_MAX_GROUPS];
     struct sim_owner owner[SIM_MAX_OWNERS];
     struct sim_charge charge[SIM_MAX_CHARGES];
 };
@@ -108,13 +126,16 @@ struct sim_machine {
 _Static_assert(sizeof(struct sim_charge) == 24, "a charge is 24 bytes in every build");
 _Static_assert(sizeof(struct sim_mark) == 16 && sizeof(struct sim_sample) == 16, "layout");
 
-/* The machine of this process: set by sim_machine_open, never unmapped. */
+/* The machine of this process: set by sim_machine_open; only NVML, which owns nothing there, lets go of it. */
 extern struct sim_description sim_description;
 extern struct sim_machine *sim_machine;
 extern uint32_t sim_self; /* own slot in owner[], SIM_MAX_OWNERS before registration */
 
 /* Parses the description and maps the state file (creating it at need). Idempotent. */
 bool sim_machine_open(void);
+
+/* Unmaps it and closes every file of it, for a process that never registered: a driver can then be replaced. */
+void sim_machine_close(void);
 
 /* Everything below is called with the lock held, except sim_now. */
 void sim_lock(void);

@@ -9,6 +9,7 @@
  *
  * Source: CUDA driver API, Memory Management; pitch alignment 512 as on current cards.
  */
+#include "cgroup.h"
 #include "sim.h"
 
 #include <stdlib.h>
@@ -172,8 +173,11 @@ SIM_API cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     sim_lock();
     sim_reap_sometimes();
     const struct sim_device *device = &sim_machine->device[context->row];
-    *free_bytes = device->capacity - device->used;
-    *total = device->capacity;
+    uint64_t left = device->capacity - device->used, capacity = device->capacity;
+    if (sim_description.accounting != SIM_ACCOUNT_OFF)
+        sim_group_view(sim_group_self(), context->row, &capacity, &left);
+    *free_bytes = left;
+    *total = capacity;
     sim_unlock();
     return CUDA_SUCCESS;
 }

@@ -16,6 +16,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "cgroup.h"
+
 int sim_nvml_users;
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -74,7 +76,7 @@ NVML_API nvmlShutdown(void)
     SIM_TRACE(nvmlReturn_t, "%s", "");
     pthread_mutex_lock(&init_lock);
     bool was = sim_nvml_users > 0;
-    if (was) sim_nvml_users--;
+    if (was && --sim_nvml_users == 0) sim_machine_close();
     pthread_mutex_unlock(&init_lock);
     return was ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
@@ -345,6 +347,19 @@ NVML_API nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t 
 
 /* -- memory ------------------------------------------------------------------------------- */
 
+/* The whole card, and what is free of it, as the caller is shown them: capped to its cgroup's limit. */
+static void view_now(int row, uint64_t *total, uint64_t *left)
+{
+    const struct sim_device_row *d = &sim_description.device[row];
+    sim_lock();
+    sim_reap();
+    uint64_t capacity = sim_machine->device[row].capacity;
+    *left = capacity - sim_machine->device[row].used;
+    if (sim_description.accounting != SIM_ACCOUNT_OFF) sim_group_view(sim_group_self(), row, &capacity, left);
+    *total = capacity < d->memory - d->reserved ? capacity : d->memory;
+    sim_unlock();
+}
+
 static uint64_t used_now(int row)
 {
     sim_lock();
@@ -370,10 +385,12 @@ NVML_API nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory
     NVML_CALL(device, "%p", (void *)device);
     if (memory == NULL) return NVML_ERROR_INVALID_ARGUMENT;
     if (memory->version != NVML_MEMORY_V2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    memory->total = sim_description.device[row].memory;
-    memory->reserved = sim_description.device[row].reserved;
-    memory->used = used_now(row);
-    memory->free = memory->total - memory->reserved - memory->used;
+    uint64_t total, left;
+    view_now(row, &total, &left);
+    memory->total = total;
+    memory->reserved = total == sim_description.device[row].memory ? sim_description.device[row].reserved : 0;
+    memory->free = left;
+    memory->used = total - memory->reserved - left;
     return NVML_SUCCESS;
 }
 

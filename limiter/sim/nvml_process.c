@@ -3,7 +3,8 @@
  * Who uses a device, and how much. A process is on a device when it has a context there or holds
  * memory there; its usedGpuMemory is all it holds, context included. Two copies of the driver in
  * one process are two owners and one line. Processes of other PID namespaces are listed by their own numbers, but for
- * one that has the caller's: a driver does not take one for the other.
+ * one that has the caller's: a driver does not take one for the other. With pid_shift in the description every number
+ * is another one, as where a driver tells the host's: then it may well be the caller's, and somebody else.
  *
  * Utilisation comes from the sample periods of clock.c. Timestamps are microseconds of wall time.
  *
@@ -23,6 +24,11 @@ struct user {
     uint64_t held;
 };
 
+static unsigned shown(unsigned pid)
+{
+    return pid + (unsigned)sim_description.pid_shift;
+}
+
 /* The processes on a device; returns how many. Only reads after reaping, under the lock. */
 static unsigned users_of(int row, struct user *users)
 {
@@ -36,8 +42,8 @@ static unsigned users_of(int row, struct user *users)
         if (pid == 0 || (owner->contexts[row] == 0 && owner->held[row] == 0)) continue;
         if (pid == self && owner->namespace != namespace) continue; /* the caller's number, and not the caller */
         unsigned at = 0;
-        while (at < count && users[at].pid != pid) at++;
-        if (at == count) users[count++] = (struct user){.pid = pid};
+        while (at < count && users[at].pid != shown(pid)) at++;
+        if (at == count) users[count++] = (struct user){.pid = shown(pid)};
         users[at].held += owner->held[row];
     }
     sim_unlock();
@@ -149,7 +155,7 @@ static unsigned samples_after(int row, uint64_t after, nvmlProcessUtilizationInf
         const struct sim_owner *owner = &sim_machine->owner[slot];
         if (!newest(owner, row, after, &sample)) continue;
         out[count++] = (nvmlProcessUtilizationInfo_v1_t){
-            .timeStamp = wall_us(sample.at), .pid = owner->pid, .smUtil = (unsigned)sample.percent};
+            .timeStamp = wall_us(sample.at), .pid = shown(owner->pid), .smUtil = (unsigned)sample.percent};
     }
     sim_unlock();
     return count;

@@ -118,7 +118,7 @@ int tessera_region_tick(struct tessera_region *region, uint32_t device, struct t
     }
     struct tessera_device_control *row = &region->control.device[device];
     const struct tessera_device_usage *usage = &region->usage.device[device];
-    uint32_t milli = load(&row->compute_limit_milli);
+    uint32_t milli;
     if (!is_limited(row) && load(&row->cap_milli) == 0) {
         calibration->looks = 0; /* launches are not charged now: begin afresh when they are */
     }
@@ -126,8 +126,11 @@ int tessera_region_tick(struct tessera_region *region, uint32_t device, struct t
     uint64_t dilation = lim_dilation(calibration, word_load(&row->dilation_q32));
     lim_begin_change(&region->control);
     word_store(&row->dilation_q32, dilation);
-    word_store(&row->floor_q32, lim_rate(milli, 0));
-    word_store(&row->rate_q32, lim_rate(granted_milli > milli ? granted_milli : milli, dilation));
+    do { /* once more where the limit was changed meanwhile, by another process: the new one must stay in force */
+        milli = load(&row->compute_limit_milli);
+        word_store(&row->floor_q32, lim_rate(milli, 0));
+        word_store(&row->rate_q32, lim_rate(granted_milli > milli ? granted_milli : milli, dilation));
+    } while (load(&row->compute_limit_milli) != milli);
     word_store(&region->control.agent_heartbeat_ns, now_ns);
     lim_end_change(&region->control);
     return TESSERA_ERROR_OK;

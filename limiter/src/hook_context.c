@@ -15,6 +15,7 @@
 #include "driver.h"
 #include "hidden.h"
 #include "hook_pool.h"
+#include "measure.h"
 #include "unknown.h"
 
 /* A share without room for one more process is told at the start, not at the first allocation. */
@@ -132,6 +133,7 @@ LIM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
     if (process == NULL) {
         return LIM_DENIED;
     }
+    lim_expect_context(process, lim_device_of(process, device));
     CUresult result = CALL(cuDevicePrimaryCtxRetain, out == NULL ? NULL : &context, device);
     if (result != CUDA_SUCCESS || out == NULL) {
         return result;
@@ -171,6 +173,7 @@ static CUresult created(struct lim_process *process, CUresult result, CUcontext 
         if (process == NULL) {                                                                                        \
             return LIM_DENIED;                                                                                        \
         }                                                                                                             \
+        lim_expect_context(process, lim_device_of(process, device));                                                  \
         CUresult result = CALL(name, (out) == NULL ? NULL : &context, __VA_ARGS__);                                   \
         return created(process, result, out, context, device);                                                        \
     } while (0)
@@ -203,6 +206,7 @@ LIM_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resource
     if (process == NULL) {
         return LIM_DENIED;
     }
+    lim_expect_context(process, lim_device_of(process, device));
     CUresult result = CALL(cuGreenCtxCreate, out, resources, device, flags);
     if (result == CUDA_SUCCESS) {
         lim_mark_dirty(process, LIM_HIDDEN_DIRTY);

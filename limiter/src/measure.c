@@ -25,6 +25,7 @@
 #define NOT_TOLD UINT64_MAX
 #define NEWCOMERS 16u /* processes that may appear between asking how many there are and listing them */
 #define MOST_PROCESSES 65536u
+#define LAG_NS UINT64_C(500000000) /* after which a context that is not listed is listed by another number */
 
 enum { NOT_TRIED = 0, READY, ABSENT };
 
@@ -69,26 +70,41 @@ static nvmlReturn_t ask(nvmlDevice_t device, unsigned int *count, nvmlProcessInf
     return CALL_OR(NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDeviceGetComputeRunningProcesses_v2, device, count, list);
 }
 
+/* What a list says of one PID. */
+struct sighting {
+    bool is_listed;
+    bool is_told; /* with a figure: `bytes` */
+    uint64_t bytes;
+};
+
 /* The sum of the lines of one PID (a process may have several instances). */
-static bool sum_of(const nvmlProcessInfo_v2_t *list, unsigned int count, uint32_t pid, uint64_t *bytes)
+static struct sighting sum_of(const nvmlProcessInfo_v2_t *list, unsigned int count, uint32_t pid)
 {
-    bool found = false;
-    *bytes = 0;
+    struct sighting seen = {false, false, 0};
     for (unsigned int i = 0; i < count; i++) {
-        if (list[i].pid == pid && list[i].usedGpuMemory != NOT_TOLD) {
-            *bytes += list[i].usedGpuMemory;
-            found = true;
+        if (list[i].pid != pid) {
+            continue;
+        }
+        seen.is_listed = true;
+        if (list[i].usedGpuMemory != NOT_TOLD) {
+            seen.is_told = true;
+            seen.bytes += list[i].usedGpuMemory;
         }
     }
-    return found;
+    return seen;
 }
 
-static bool find_self(nvmlDevice_t device, uint32_t pid, uint64_t *bytes)
+/* False where there is no list. */
+static bool find_pid(nvmlDevice_t device, uint32_t pid, struct sighting *seen)
 {
     unsigned int count = 0;
     nvmlReturn_t result = ask(device, &count, NULL);
-    if ((result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE) || count == 0 || count > MOST_PROCESSES) {
+    if ((result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE) || count > MOST_PROCESSES) {
         return false;
+    }
+    *seen = sum_of(NULL, 0, pid);
+    if (count == 0) {
+        return true;
     }
     count += NEWCOMERS;
     size_t size = count * sizeof(nvmlProcessInfo_v2_t);
@@ -96,17 +112,78 @@ static bool find_self(nvmlDevice_t device, uint32_t pid, uint64_t *bytes)
     if (list == MAP_FAILED) {
         return false;
     }
-    bool found = ask(device, &count, list) == NVML_SUCCESS && sum_of(list, count, pid, bytes);
+    bool is_list = ask(device, &count, list) == NVML_SUCCESS;
+    if (is_list) {
+        *seen = sum_of(list, count, pid);
+    }
     munmap(list, size);
-    return found;
+    return is_list;
 }
 
-bool lim_measure(struct lim_process *process, uint32_t device, uint64_t *bytes)
+/* Our own number on a device of the region. */
+static bool find_self(const struct lim_process *process, uint32_t device, struct sighting *seen)
 {
     char uuid[TESSERA_UUID_SIZE + 1] = "";
     nvmlDevice_t handle;
     memcpy(uuid, process->region->header.device_uuid[device], TESSERA_UUID_SIZE);
     return is_ready() &&
            CALL_OR(NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDeviceGetHandleByUUID, uuid, &handle) == NVML_SUCCESS &&
-           find_self(handle, process->identity.pid, bytes);
+           find_pid(handle, process->identity.pid, seen);
+}
+
+/* -- whose number it is ------------------------------------------------------------------------------------------- */
+
+/* lim_process.numbering. A thread that sees EXPECTED may find its number on the device because of another's context:
+ * only from UNKNOWN, which it was before any context, can a number that is there be somebody else's. */
+enum { UNKNOWN = 0, EXPECTED, OURS, FOREIGN };
+
+static void learn(struct lim_process *process, uint32_t from, uint32_t to)
+{
+    __atomic_compare_exchange_n(&process->numbering, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t numbering(const struct lim_process *process)
+{
+    return __atomic_load_n(&process->numbering, __ATOMIC_ACQUIRE);
+}
+
+static bool has_context(struct lim_process *process, uint32_t device)
+{
+    struct record *record;
+    bool found = false;
+    lim_lock(process);
+    for (size_t at = 0; !found && (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
+        at = (size_t)(record - process->ledger.records) + 1u;
+        found = record->device == device && record->class == RECORD_CONTEXT;
+    }
+    lim_unlock(process);
+    return found;
+}
+
+void lim_expect_context(struct lim_process *process, int device)
+{
+    struct sighting seen;
+    if (device < 0 || numbering(process) > EXPECTED) {
+        return;
+    }
+    if (numbering(process) == UNKNOWN && find_self(process, (uint32_t)device, &seen)) {
+        learn(process, UNKNOWN, seen.is_listed ? FOREIGN : EXPECTED);
+    }
+    __atomic_store_n(&process->expected_ns, lim_coarse_ns(), __ATOMIC_RELAXED);
+}
+
+bool lim_measure(struct lim_process *process, uint32_t device, uint64_t *bytes)
+{
+    struct sighting seen;
+    if (numbering(process) == FOREIGN || !find_self(process, device, &seen)) {
+        return false;
+    }
+    if (seen.is_listed) {
+        learn(process, EXPECTED, OURS);
+    } else if (lim_coarse_ns() - __atomic_load_n(&process->expected_ns, __ATOMIC_RELAXED) > LAG_NS &&
+               has_context(process, device)) {
+        learn(process, EXPECTED, FOREIGN);
+    }
+    *bytes = seen.bytes;
+    return seen.is_told && numbering(process) != FOREIGN;
 }

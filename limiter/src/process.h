@@ -38,6 +38,8 @@ struct lim_process {
     uint32_t applied[TESSERA_MAX_DEVICES];      /* number of the last one applied */
     uint64_t next_allocation; /* number of the last VMM allocation recorded */
     struct process_identity identity;
+    uint64_t expected_ns;    /* when a context was last about to be made: measure.c */
+    uint32_t numbering;      /* whose process numbers the driver lists: measure.c */
     uint8_t device_of[LIM_MAPPED_ORDINALS]; /* CUdevice -> region index + 1; 0 not asked yet */
     uint32_t pool_count;
     uint32_t graph_memory;   /* not 0: executable graphs that allocate were made */

@@ -19,6 +19,7 @@
 #include "account.h"
 #include "atomics.h"
 #include "compute_api.h"
+#include "guard.h"
 #include "liveness.h"
 #include "region.h"
 #include "slots.h"
@@ -129,12 +130,26 @@ int tessera_region_create(const char *path, const struct tessera_share_spec *spe
 
 int tessera_region_open(const char *path, struct tessera_region **region)
 {
-    return path == NULL || region == NULL ? TESSERA_ERROR_ARGUMENT : lim_region_open(path, region);
+    struct tessera_region *opened;
+    if (path == NULL || region == NULL) {
+        return TESSERA_ERROR_ARGUMENT;
+    }
+    int code = lim_region_open(path, &opened);
+    if (code != TESSERA_ERROR_OK) {
+        return code;
+    }
+    if (!lim_guard(opened)) {
+        munmap(opened, sizeof *opened);
+        return TESSERA_ERROR_MANY;
+    }
+    *region = opened;
+    return TESSERA_ERROR_OK;
 }
 
 void tessera_region_close(struct tessera_region *region)
 {
     if (region != NULL) {
+        lim_unguard(region);
         munmap(region, sizeof *region);
     }
 }
@@ -210,7 +225,7 @@ void lim_begin_change(struct tessera_control *control)
 
 void lim_end_change(struct tessera_control *control)
 {
-    word_store(&control->generation, word_load(&control->generation) + 1u);
+    word_store(&control->generation, (word_load(&control->generation) + 2u) & ~UINT64_C(1)); /* even, beside another writer too */
 }
 
 int tessera_region_set_memory_limit(struct tessera_region *region, uint32_t device, uint64_t bytes)
@@ -220,6 +235,19 @@ int tessera_region_set_memory_limit(struct tessera_region *region, uint32_t devi
     }
     lim_begin_change(&region->control);
     word_store(&region->control.device[device].memory_limit, bytes);
+    lim_end_change(&region->control);
+    return TESSERA_ERROR_OK;
+}
+
+int tessera_region_set_requests(struct tessera_region *region, uint32_t device, uint64_t bytes, uint32_t milli)
+{
+    if (device >= lim_device_count(region)) {
+        return TESSERA_ERROR_ARGUMENT;
+    }
+    struct tessera_device_control *row = &region->control.device[device];
+    lim_begin_change(&region->control);
+    word_store(&row->memory_request, bytes);
+    __atomic_store_n(&row->compute_request_milli, milli, __ATOMIC_RELEASE);
     lim_end_change(&region->control);
     return TESSERA_ERROR_OK;
 }

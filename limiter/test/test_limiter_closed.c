@@ -78,6 +78,69 @@ static void a_region_of_another_version_closes(void)
     everything_is_refused();
 }
 
+/* zlib's CRC-32. */
+static uint32_t crc32_of(const void *data, size_t size)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < size * 8; i++) {
+        uint32_t bit = (uint32_t)(((const unsigned char *)data)[i / 8] >> i % 8) & 1u;
+        crc = ((crc ^ bit) & 1u) != 0 ? crc >> 1 ^ 0xedb88320u : crc >> 1;
+    }
+    return ~crc;
+}
+
+/* Gives the region another minor version, with what that may have put into bytes that are reserved today. */
+static void become_minor(uint32_t minor, unsigned char reserved)
+{
+    struct tessera_header header;
+    int file = open(region_path, O_RDWR);
+    CHECK(file >= 0 && pread(file, &header, sizeof header, 0) == sizeof header);
+    header.minor = minor;
+    memset(header.reserved, reserved, sizeof header.reserved);
+    header.checksum = 0;
+    header.checksum = crc32_of(&header, sizeof header);
+    CHECK(pwrite(file, &header, sizeof header, 0) == sizeof header);
+    for (off_t at = 4096 + 128 + 104; reserved != 0 && at < 4096 + 2176; at += 128) { /* device_control.reserved */
+        for (off_t i = 0; i < 24; i++) {
+            CHECK(pwrite(file, &reserved, 1, at + i) == 1);
+        }
+    }
+    close(file);
+}
+
+static void a_whole_share_is_there(void)
+{
+    CUcontext context;
+    CUdeviceptr pointer;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc_v2(&pointer, GIB));
+    IS(cuMemAlloc_v2(&pointer, 1), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* The agent was upgraded, and a process has the library that its container was given before. */
+static void a_region_of_a_newer_agent_is_used_by_what_it_means_to_us(void)
+{
+    become_minor(7, 0xA5);
+    a_whole_share_is_there();
+}
+
+/* The library was upgraded, and the container goes on under a region that an older agent made; a newer agent then
+ * changes limits in it. */
+static void a_region_of_an_older_agent_is_used_and_can_be_changed(void)
+{
+    CUdeviceptr pointer;
+    become_minor(0, 0);
+    a_whole_share_is_there();
+    CHECK_EQ_U64(tessera_region_set_memory_limit(the_region(), 0, GIB + MIB), TESSERA_ERROR_OK);
+    CHECK_EQ_U64(tessera_region_set_compute(the_region(), 0, 300, TESSERA_MODE_HARD), TESSERA_ERROR_OK);
+    OK(cuMemAlloc_v2(&pointer, MIB));
+    IS(cuMemAlloc_v2(&pointer, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ_U64(the_region()->control.gated, 1);
+    CHECK_EQ_U64(the_region()->header.minor, 0); /* whose it is stays to be seen */
+}
+
 static void a_directory_is_no_region(void)
 {
     CHECK(setenv("TESSERA_REGION", "/tmp", 1) == 0);
@@ -108,6 +171,8 @@ int main(void)
     CASE(a_truncated_region_closes, GIB, GIB);
     CASE(a_damaged_region_closes, GIB, GIB);
     CASE(a_region_of_another_version_closes, GIB, GIB);
+    CASE(a_region_of_a_newer_agent_is_used_by_what_it_means_to_us, GIB, GIB);
+    CASE(a_region_of_an_older_agent_is_used_and_can_be_changed, GIB, GIB);
     CASE(a_directory_is_no_region, GIB, GIB);
     CASE(an_empty_variable_is_no_region, GIB, GIB);
     CASE(freeing_still_works, GIB, GIB);

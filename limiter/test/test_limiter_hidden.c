@@ -4,6 +4,7 @@
  * what a test chooses. What the books say must be what the host's NVML says, to the byte.
  */
 #include <pthread.h>
+#include <time.h>
 
 #include "limiter_world.h"
 
@@ -269,7 +270,107 @@ static void without_a_measurement_a_context_costs_what_was_configured(void)
     CHECK_EQ_U64(charged(0), 0);
 }
 
+/* -- a driver that lists processes by the host's numbers ---------------------------------------------------------- */
+
+/* The card as heavy_text has it, with every process listed by a number that is larger by `shift`. */
+static void shifted_by(pid_t shift)
+{
+    char text[512];
+    snprintf(text, sizeof text, "driver version=13.0 context_mib=300 pid_shift=%d\n%s", (int)shift,
+             strchr(heavy_text, '\n') + 1);
+    world_write(text);
+}
+
+/* A neighbour outside of the share, with 300 MiB and 500 more on the card while it is told nothing. */
+static void hold_past_the_library(int in, int out)
+{
+    CUdeviceptr pointer;
+    CHECK_EQ_U64(hear(in), 1);
+    hidden_context(0);
+    OK(REAL(cuMemAlloc_v2)(&pointer, 500 * MIB));
+    tell(out, 1);
+    hear(in);
+}
+
+/* 400 MiB fit beside the 100 that its context is taken for where nothing can be measured. */
+static void use_a_share_of_500(int in, int out)
+{
+    CUmodule module;
+    hear(in);
+    world_context(0);
+    refused(400 * MIB + 1);
+    allocated(400 * MIB);
+    tell(out, charged(0));
+    while (hear(in) != 0) {
+        OK(cuModuleLoadData(&module, "image")); /* measures again */
+        tell(out, charged(0));
+    }
+}
+
+static void a_number_that_is_there_before_the_first_context_is_somebody_elses(void)
+{
+    struct child neighbour = child_start(hold_past_the_library);
+    struct child tenant = child_start(use_a_share_of_500);
+    shifted_by(tenant.pid - neighbour.pid); /* so the neighbour is listed by the tenant's number */
+    CHECK_EQ_U64(tessera_region_set_context_bytes(the_region(), 0, 100 * MIB), TESSERA_ERROR_OK);
+    tell(neighbour.to, 1);
+    CHECK_EQ_U64(hear(neighbour.from), 1);
+    tell(tenant.to, 1);
+    CHECK_EQ_U64(hear(tenant.from), 500 * MIB);
+    tell(tenant.to, 1);
+    CHECK_EQ_U64(hear(tenant.from), 500 * MIB);
+    child_end(&tenant, 0);
+    child_end(&neighbour, 0);
+}
+
+static void a_number_that_comes_long_after_the_first_context_is_somebody_elses(void)
+{
+    struct child neighbour = child_start(hold_past_the_library);
+    struct child tenant = child_start(use_a_share_of_500);
+    const struct timespec longer_than_any_lag = {.tv_nsec = 600 * 1000 * 1000};
+    shifted_by(tenant.pid - neighbour.pid);
+    CHECK_EQ_U64(tessera_region_set_context_bytes(the_region(), 0, 100 * MIB), TESSERA_ERROR_OK);
+    tell(tenant.to, 1);
+    CHECK_EQ_U64(hear(tenant.from), 500 * MIB); /* nobody is listed by its number, though it has a context */
+    CHECK(nanosleep(&longer_than_any_lag, NULL) == 0);
+    tell(tenant.to, 1);
+    CHECK_EQ_U64(hear(tenant.from), 500 * MIB);
+    tell(neighbour.to, 1);
+    CHECK_EQ_U64(hear(neighbour.from), 1);
+    tell(tenant.to, 1);
+    CHECK_EQ_U64(hear(tenant.from), 500 * MIB);
+    child_end(&tenant, 0);
+    child_end(&neighbour, 0);
+}
+
 enum { THREADS = 4, TURNS = 200 };
+
+static pthread_barrier_t together;
+
+static void *make_a_context(void *unused)
+{
+    CUcontext context;
+    pthread_barrier_wait(&together);
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    return unused;
+}
+
+static void threads_that_make_the_first_contexts_at_once_are_measured(void)
+{
+    pthread_t threads[THREADS];
+    CUmodule module;
+    OK(cuInit(0));
+    CHECK(pthread_barrier_init(&together, NULL, THREADS) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, make_a_context, NULL) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    world_context(0);
+    OK(cuModuleLoadData(&module, "code_mib=8"));
+    CHECK_EQ_U64(charged(0), seen_by_the_host());
+}
 
 static void *load_and_unload(void *unused)
 {
@@ -327,6 +428,9 @@ int main(void)
     HEAVY(contexts_of_all_processes_count_and_the_dead_give_theirs_back, 700 * MIB);
     HEAVY(what_the_host_found_beyond_the_books_narrows_the_limit, GIB);
     HEAVY(threads_that_load_at_once_lose_nothing, GIB);
+    HEAVY(a_number_that_is_there_before_the_first_context_is_somebody_elses, 500 * MIB);
+    HEAVY(a_number_that_comes_long_after_the_first_context_is_somebody_elses, 500 * MIB);
+    HEAVY(threads_that_make_the_first_contexts_at_once_are_measured, GIB);
     HEAVY(without_a_measurement_a_context_costs_what_was_configured, GIB);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "../src/region.h"
 #include "check.h"
 #include "tessera_region_api.h"
 
@@ -171,6 +172,34 @@ static void test_the_generation_becomes_even_after_a_writer_that_died(void)
     tessera_region_close(region);
 }
 
+static void test_the_generation_becomes_even_after_two_writers_at_once(void)
+{
+    const uint64_t both_began = 3; /* the one from 0 to 1, the other from there to the next odd number */
+    struct tessera_region *region;
+    create();
+    CHECK_EQ_U64(tessera_region_open(path, &region), TESSERA_ERROR_OK);
+    write_at(4096, &both_began, sizeof both_began);
+    lim_end_change(&region->control);
+    CHECK_EQ_U64(read_u64(4096), 4);
+    lim_end_change(&region->control);
+    CHECK_EQ_U64(read_u64(4096), 6);
+    tessera_region_close(region);
+}
+
+static void test_requests_are_shown_and_enforce_nothing(void)
+{
+    struct tessera_region *region;
+    create();
+    uint64_t limit = read_u64(4096 + 128 + 128);
+    CHECK_EQ_U64(tessera_region_open(path, &region), TESSERA_ERROR_OK);
+    CHECK_EQ_U64(tessera_region_set_requests(region, 1, 12345678, 77), TESSERA_ERROR_OK);
+    CHECK_EQ_U64(tessera_region_set_requests(region, 2, 1, 1), TESSERA_ERROR_ARGUMENT);
+    CHECK_EQ_U64(read_u64(4096 + 128 + 128 + 8), 12345678);
+    CHECK_EQ_U64(read_u64(4096 + 128 + 128 + 16) >> 32, 77);
+    CHECK_EQ_U64(read_u64(4096 + 128 + 128), limit);
+    tessera_region_close(region);
+}
+
 static void test_replacing_a_region_leaves_no_temporary_file(void)
 {
     create();
@@ -202,7 +231,7 @@ static void test_unsound_specs_are_refused(void)
 
 static void test_every_error_code_has_a_text(void)
 {
-    for (int code = TESSERA_ERROR_DENIED; code <= 0; code++) {
+    for (int code = TESSERA_ERROR_MANY; code <= 0; code++) {
         CHECK(strlen(tessera_region_strerror(code)) > 5);
         CHECK(strcmp(tessera_region_strerror(code), tessera_region_strerror(-1000)) != 0);
     }
@@ -237,6 +266,8 @@ int main(void)
     test_every_flipped_header_bit_is_noticed();
     test_limits_may_change_without_breaking_the_checksum();
     test_the_generation_becomes_even_after_a_writer_that_died();
+    test_the_generation_becomes_even_after_two_writers_at_once();
+    test_requests_are_shown_and_enforce_nothing();
     test_replacing_a_region_leaves_no_temporary_file();
     test_unsound_specs_are_refused();
     test_every_error_code_has_a_text();

@@ -50,6 +50,20 @@ def test_a_driver_that_is_missing_is_no_failure_and_is_found_once_it_comes(rig, 
     machine.close()
 
 
+def test_a_device_whose_memory_the_driver_does_not_tell_is_set_aside(rig, monkeypatch):
+    """kai 6, row 3: a card that shares the system's memory ran without a limit, or waited for ever."""
+    monkeypatch.setenv("TESSERA_SIM_FAIL", "nvmlDeviceGetMemoryInfo:1+:3,nvmlDeviceGetMemoryInfo_v2:1+:3")
+    machine = machine_of(rig)
+    found = machine.look()
+    assert (found.inventory.devices, found.problem) == (
+        (),
+        "device 0 is set aside: Not Supported; device 1 is set aside: Not Supported",
+    )
+    monkeypatch.setenv("TESSERA_SIM_FAIL", "")
+    assert [d.uuid for d in machine.look().inventory.devices] == rig.uuids
+    machine.close()
+
+
 def test_a_device_that_fails_to_answer_hides_no_other(rig, monkeypatch):
     monkeypatch.setenv("TESSERA_SIM_FAIL", "nvmlDeviceGetUUID:2:15")  # the second device is lost
     machine = machine_of(rig)

@@ -1,6 +1,6 @@
 """Who uses a device without a limit is seen, named, and only then ended; nobody else is."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -71,6 +71,15 @@ def test_a_pid_that_was_given_anew_is_another_process():
 def test_a_process_that_is_gone_is_nobody():
     world = World(starts={9: None})
     assert twice(world, using(9)) == Look()
+
+
+def test_a_message_says_what_the_driver_holds_all_the_same():
+    roster = Roster({"c1": replace(HELD, is_fenced=True)}, ROSTER.pods)
+    world = World({9: ("uid-p", "c1")})
+    first = look_at(using(9), roster, world, Look())
+    (escape,) = look_at(using(9), roster, world, first).escapes
+    said = escape_message(escape, "python", stopped=False)
+    assert "the driver holds its memory but for managed memory, nothing holds its compute" in said
 
 
 def test_a_message_names_process_device_amount_and_what_to_do():

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from grpclib.exceptions import GRPCError
 
-from agent.world import Rig, a_grant, until
+from agent.world import CONTAINER_ID, Rig, a_grant, until
 from tessera.agent.store import read_region
-from tessera.runtime.kube.port import GPU_NODES
+from tessera.runtime.kube.port import GPU_NODES, PODS
 from tessera.runtime.native import SIMULATED
 
 
@@ -256,5 +256,40 @@ def test_a_region_that_cannot_be_read_hides_no_other_and_is_absent(tmp_path):
             assert 'container_memory_used_bytes{namespace="team",pod="whole"' in page
             assert 'container_memory_used_bytes{namespace="team",pod="broken"' not in page
             assert 'what="tessera_container_memory_used_bytes",reason="region unreadable"' in page
+
+    asyncio.run(scenario())
+
+
+def test_what_a_container_or_pod_that_is_over_used_last_is_not_shown(tmp_path):
+    """Its region keeps what it used until the next container, or until it is swept: nobody uses that any more."""
+    page_of = 'tessera_container_memory_used_bytes{{namespace="team",pod="{}"'
+
+    async def scenario():
+        async with Rig(tmp_path) as rig:
+            await rig.registered()
+            for name, number in (("again", 1), ("gone", 2)):
+                pod = await rig.bind(name, {"main": number})
+                await rig.kubelet.allocate("tessera.dev/ticket-0", number + 1)
+                rig.parts.store.admit(rig.parts.store.find(pod.metadata.uid, "main"), CONTAINER_ID)
+            status = {"name": "main", "containerID": f"containerd://{CONTAINER_ID}"}
+
+            def used(name: str) -> bool:
+                return page_of.format(name) in rig.parts.metrics.render().decode()
+
+            def limited(name: str) -> bool:
+                return page_of.format(name).replace("used", "limit") in rig.parts.metrics.render().decode()
+
+            await rig.report("again", {**status, "state": {"running": {}}})
+            await until(lambda: used("again") and used("gone"), "both are shown")
+            await rig.report("again", {**status, "state": {"waiting": {"reason": "CrashLoopBackOff"}}})
+            await until(lambda: not used("again"), "nothing runs")
+            assert limited("again"), "it may come back, and will have its limit"
+            assert 'what="tessera_container_memory_used_bytes",reason="container ended"' in (
+                rig.parts.metrics.render().decode()
+            )
+            await rig.report("again", {**status, "containerID": "containerd://next", "state": {"waiting": {}}})
+            await until(lambda: used("again"), "the next one is another container")
+            await rig.cluster.delete(PODS, "gone", namespace="team", grace_seconds=0)
+            await until(lambda: not used("gone") and not limited("gone"), "there is no such pod")
 
     asyncio.run(scenario())

@@ -12,7 +12,7 @@ from tessera.agent.payload import LibraryChecks, install, is_mapped, sweep_versi
 from tessera.agent.store import ShareStore, living, read_region
 from tessera.core.errors import UnavailableError
 from tessera.runtime.native import LIMITER, NATIVE
-from tessera.wire.shm import Region
+from tessera.wire.shm import FIELDS, Region
 
 GATE = NATIVE / "tessera-gate"
 
@@ -36,6 +36,14 @@ def test_a_share_is_read_as_it_was_written(store, layout):
     assert [(d.uuid, d.memory_limit, d.compute_limit_milli) for d in region.devices] == [
         ("GPU-aaaa", 1 << 30, 500)
     ]
+
+
+def test_a_context_that_cannot_be_measured_costs_what_the_node_was_told(layout):
+    share = ShareStore(layout, context_bytes=300 << 20).put(a_container_grant())
+    control = FIELDS["region.control"][0] + FIELDS["control.device"][0]
+    at, size = FIELDS["device_control.context_bytes"]
+    found = share.region.read_bytes()[control + at : control + at + size]
+    assert int.from_bytes(found, "little") == 300 << 20
 
 
 def test_the_same_share_is_found_and_left_alone(store):

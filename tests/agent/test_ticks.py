@@ -23,7 +23,7 @@ from tessera.runtime.clock import ManualClock, settle
 from tessera.runtime.metrics import Unavailable
 from tessera.runtime.native import Borrower, LiveRegion
 from tessera.runtime.nvml import DeviceProcess, ProcessSample
-from tessera.wire.shm import FIELDS, ComputeMode
+from tessera.wire.shm import FIELDS, SIZES, ComputeMode
 
 CARD = "GPU-aaaa"
 WALL_US = 1_800_000_000_000_000
@@ -219,6 +219,38 @@ def test_a_process_that_ends_takes_nothing_of_the_sum_along(desk):
     desk.look(400)
     desk.look(600, p2=50)
     assert desk.ticker.busy_seconds(share, CARD) == pytest.approx(0.2)
+
+
+def test_a_process_that_ended_before_it_was_sampled_is_believed_nothing(desk):
+    """What it was charged has no busy time on the other side: the share would seem to be owed that much more."""
+    share = desk.share("one", 500)
+    desk.places = {1: "one"}
+    slot, high_water = FIELDS["region.slot"][0], FIELDS["region.usage"][0] + FIELDS["usage.slot_high_water"][0]
+
+    def registered(*words):
+        with share.region.open("r+b") as file:
+            for number, word in enumerate(words):
+                file.seek(slot + number * SIZES["slot"])
+                file.write(word.to_bytes(8, "little"))
+            file.seek(high_water)
+            file.write(len(words).to_bytes(8, "little"))
+
+    live, next_live, free = 2 | 1 << 2, 2 | 2 << 2, 3 << 2
+    registered(live, live)
+    desk.learn(1)
+    for at_ms in (0, 200):
+        desk.look(at_ms, p1=50)
+    (course,) = desk.ticker._courses.values()
+    assert course.busy.began == at(0)
+    registered(live, free)
+    desk.look(400, p1=50)
+    assert course.busy.began == at(400)
+    registered(live, next_live)
+    desk.look(600, p1=50)
+    assert course.busy.began == at(400), "one more is no reason"
+    registered(live, next_live + (1 << 2))
+    desk.look(800, p1=50)
+    assert course.busy.began == at(800), "another one in its slot"
 
 
 def test_a_region_that_its_container_cut_off_costs_that_share_alone(desk):

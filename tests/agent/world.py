@@ -216,7 +216,7 @@ class Rig:
             state=self.state,
             plugin_directory=self.kubelet.directory,
             pod_resources=self.directory / "pod-resources.sock",
-            **self.settings,
+            **{"cgroup_root": self.directory / "no-cgroups", **self.settings},
         )
 
     async def __aenter__(self) -> "Rig":
@@ -270,7 +270,8 @@ class Rig:
         return await self.cluster.get(PODS, name, KubePod, namespace="team")
 
     def sweeper(self) -> Sweeper:
-        return Sweeper(self.parts.store, self.parts.layout, self.parts.pods, self.parts.node)
+        parts = self.parts
+        return Sweeper(parts.store, parts.layout, parts.pods, parts.node, parts.keeper)
 
     def fault(self, uuid: str, code: int) -> None:
         """Have a device report a fault."""

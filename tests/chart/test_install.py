@@ -159,7 +159,7 @@ MAY = {
     ],
     "agent": [
         r("watch", "pods"),
-        r("get", "nodes"),
+        r("watch", "nodes"),
         r("create", "gpunodes", TES),
         r("update", "gpunodes", TES, sub="status"),
         r("delete", "gpunodes", TES),

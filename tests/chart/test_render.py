@@ -11,7 +11,10 @@ import click
 import pytest
 import yaml
 
+from tessera.agent.health import FaultClass, overridden
+from tessera.policy.rank import POLICIES
 from tessera.scheduler.stock import Settings, configuration
+from tessera.vendors.nvidia_xid import UNKNOWN, XIDS
 from tessera.wire.kube.webhooks import Target, webhook_objects
 
 from .conftest import CHART, Helm, Object, Render, containers, matches, named, workloads
@@ -122,6 +125,35 @@ def test_privileged_is_a_choice(render: Render) -> None:
     assert agent["securityContext"]["privileged"] is True
     assert {"name": "LD_LIBRARY_PATH", "value": "/run/driver"} in agent["env"]
     assert {"name": "driver", "mountPath": "/run/driver", "readOnly": True} in agent["volumeMounts"]
+
+
+def test_a_table_of_fault_codes_reaches_the_agents_and_restarts_them(render: Render, chart: list[Object]) -> None:
+    def agent_of(remedy: str) -> tuple[Object, Object]:
+        table = {"94": {"class": "fatal", "remedy": remedy}}
+        objects = render({"agent": {"xidPolicy": table}})
+        return named(objects, "ConfigMap", "tessera-agent"), named(objects, "DaemonSet", "tessera-agent")
+
+    config, agent = agent_of("drain it")
+    (row,) = [r for r in overridden(XIDS, UNKNOWN, config["data"]["xids.json"].encode(), "test") if r.code == 94]
+    assert (row.kind, row.remedy) == (FaultClass.FATAL, "drain it")
+    (container,) = containers(agent)
+    (path,) = [word.partition("=")[2] for word in container["args"] if word.startswith("--xid-policy=")]
+    assert {"name": "config", "mountPath": path.rpartition("/")[0], "readOnly": True} in container["volumeMounts"]
+    assert path.rpartition("/")[2] in config["data"]
+    _, other = agent_of("leave it")
+    assert agent["spec"]["template"]["metadata"] != other["spec"]["template"]["metadata"]
+    assert not [o for o in chart if (o["kind"], o["metadata"]["name"]) == ("ConfigMap", "tessera-agent")]
+
+
+def test_the_policies_of_placement_are_those_of_the_scheduler(render: Render) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    known = schema["properties"]["scheduler"]["properties"]["policy"]["enum"]
+    assert sorted(known) == sorted(POLICIES)
+    objects = render({"scheduler": {"policy": "spread"}})
+    (ours,) = [
+        c for c in containers(named(objects, "Deployment", "tessera-scheduler")) if c["name"] == "scheduler"
+    ]
+    assert "--policy=spread" in ours["args"]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +325,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"agent": {"resources": {"limits": {"memory": "lots"}}}}, "memory"),
     ({"agent": {"extraArgs": ["simulate"]}}, "extraArgs"),
     ({"agent": {"escapes": "ignore"}}, "escapes"),
+    ({"agent": {"tier": "strongest"}}, "tier"),
+    ({"agent": {"xidPolicy": {"94": {"class": "deadly"}}}}, "class"),
+    ({"agent": {"xidPolicy": {"XID 94": {"class": "fatal"}}}}, "XID 94"),
+    ({"scheduler": {"policy": "best"}}, "policy"),
     ({"agent": {"driverRoot": "usr/lib"}}, "driverRoot"),
     ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
     ({"scheduler": {"name": "Tessera"}}, "name"),

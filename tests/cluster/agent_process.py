@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.engine.images import busybox_files, glibc_files, make_image
-from cluster.engine.node import PLUGINS, RealNode
+from cluster.engine.node import PLUGINS, NodeOptions, RealNode
 from cluster.engine.plane import ControlPlane
 from cluster.engine.ports import free_port
 from cluster.engine.service import Service, wait_until
@@ -23,7 +23,7 @@ from tessera.wire.kube.allocation import encode_allocation
 from tessera.wire.kube.names import ALLOCATION, MANAGED
 
 MODEL = "NVIDIA A100-SXM4-80GB"
-UUIDS = tuple(simulated_uuid(MODEL, index) for index in range(2))
+UUIDS = tuple(simulated_uuid(MODEL, index, NodeOptions().name) for index in range(2))
 TENANT_IMAGE = "engine.test/agent-tenant:1"
 CODE = "from tessera.cli.agent import command; import sys; sys.exit(command(standalone_mode=False))"
 

@@ -57,6 +57,11 @@ class Pair:
         lines = (line for line in text.splitlines() if line.startswith(f"{name} "))
         return next((float(line.split()[-1]) for line in lines), math.nan)
 
+    def lacks(self, text: str) -> bool:
+        """Whether the page of metrics is there and does not have this; not where nobody answers."""
+        status, page = self.get("/metrics")
+        return status == 200 and text not in page
+
     def stop(self) -> None:
         """Both programs."""
         for service in (self.stock, self.ours):

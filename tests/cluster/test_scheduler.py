@@ -197,7 +197,7 @@ def test_a_pod_that_waits_reads_well(control_plane: ControlPlane, namespace: str
         text = control_plane.kubectl("describe", "pod", "-n", namespace, "big")
         assert "2 GPU memory: asked 50,000 MiB, largest free 40,960 MiB" in text
         assert (
-            "none of 2 candidate nodes has room: GPU memory: asked 50,000 MiB, largest free 40,960 MiB (2). "
+            "none of 2 candidate nodes can take it: GPU memory: asked 50,000 MiB, largest free 40,960 MiB (2). "
             "What would place it now: lower memory to 40,960 MiB." in text
         )
 
@@ -211,7 +211,7 @@ def test_an_inventory_that_appears_is_used_within_seconds(
         status = control_plane.api.get(path)["status"]
         wait_until(lambda: f'node="{name}"' in pair.get("/metrics")[1], "the inventory is seen")
         control_plane.api.merge(f"{path}/status", {"status": {"devices": []}})
-        wait_until(lambda: f'node="{name}"' not in pair.get("/metrics")[1], "the empty inventory is seen")
+        wait_until(lambda: pair.lacks(f'node="{name}"'), "the empty inventory is seen")
         create(control_plane, admitted_pod("a", quarter(), namespace=namespace, **here(namespace)))
         wait_until(lambda: bool(events_of(control_plane, namespace, "a", "FailedScheduling")), "told why")
         assert "no GPU on this node" in events_of(control_plane, namespace, "a", "FailedScheduling")[0]

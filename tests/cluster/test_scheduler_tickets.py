@@ -23,6 +23,7 @@ from cluster.scheduling import (
 )
 from tessera.core.ticket import RESOURCES
 from tessera.scheduler.offers import NO_TICKETS, USED_UP
+from tessera.scheduler.refusals import NO_AGENT
 
 SECONDS = 20.0
 """kube-scheduler looks at every pod again after 300 s, whatever happened."""
@@ -73,7 +74,7 @@ def test_a_pod_that_was_there_before_any_agent_is_bound_when_one_comes(
 ) -> None:
     with a_node(control_plane, namespace, devices=0) as node:
         create(control_plane, a_pod(namespace, "early", 100))
-        await_told(control_plane, namespace, "early", "no GPU inventory")
+        await_told(control_plane, namespace, "early", NO_AGENT)
         publish_devices(control_plane, SimulatedNode(node.name, devices=1))
         await_told(control_plane, namespace, "early", NO_TICKETS)
         offer_tickets(control_plane, node.name)

@@ -4,12 +4,13 @@ import base64
 import json
 import os
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 
-from cluster.engine.api import ApiFailure
+from cluster.engine.api import Api, ApiFailure
 from cluster.engine.binaries import program
 from cluster.engine.plane import ControlPlane, Options
 from cluster.engine.service import wait_until
@@ -224,6 +225,26 @@ def test_records_cannot_be_changed_but_a_binding_writes_them(plane, webhook, spa
     }
     plane.api.post(f"{path}/binding", binding)
     assert plane.api.get(path)["metadata"]["annotations"]["tessera.dev/allocation"] == "{}"
+
+
+def test_of_running_pods_our_scheduler_alone_changes_what_is_decided(plane, webhook, space):
+    create(plane, space, pod("a", limits=SHARE))
+    path, name = f"{PODS.format(space)}/a", "tessera-scheduler"
+    request = plane.api.get(path)["metadata"]["annotations"]["tessera.dev/request"]
+    for account, may in ((f"{SYSTEM}:{name}", True), (f"{space}:{name}", False), (f"{SYSTEM}:default", False)):
+        user = plane.client_certificate(f"system:serviceaccount:{account}", ("system:masters",))
+        with closing(Api(plane.server, plane.authority.certificate, user)) as api:
+            for key, text in (("allocation", account), ("request", request + " " * len(account))):
+                change = {"metadata": {"annotations": {f"tessera.dev/{key}": text}}}
+                if may:
+                    assert api.merge(path, change)["metadata"]["annotations"][f"tessera.dev/{key}"] == text
+                else:
+                    with pytest.raises(ApiFailure, match="is written by Tessera only and cannot be changed"):
+                        api.merge(path, change)
+            with pytest.raises(ApiFailure, match="is written by Tessera only and cannot be changed"):
+                api.merge(path, {"metadata": {"labels": {"tessera.dev/managed": None}}})
+            wish = {"metadata": {"annotations": {"tessera.dev/resize": '{"main":{"memory":"1Gi"}}'}}}
+            api.merge(path, wish)  # anybody who may write pods may wish
 
 
 # when it is not there (rows 59 and 61 of the users' pains)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import click
+import pytest
 
 from cluster_view.world import (
     A100,
@@ -32,7 +33,7 @@ from tessera.runtime.kube.memory import MemoryCluster
 from tessera.runtime.kube.port import NODES, PODS
 from tessera.scheduler.offers import NO_TICKETS
 from tessera.wire.kube.allocation import encode_allocation
-from tessera.wire.kube.inventory import GPUNodeStatus
+from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus
 from tessera.wire.kube.names import ALLOCATION
 
 BIG, SMALL = devices("big", A100, A100), devices("small", T4, model="T4")
@@ -42,7 +43,7 @@ Build = Callable[[MemoryCluster], Awaitable[object]]
 def account(build: Build, name: str = "it", namespace: str = "n") -> Account:
     async def look() -> Account:
         client = MemoryCluster()
-        await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG))
+        await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG, isolation="driver"))
         await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL), labels={"zone": "b"})
         await build(client)
         pod, facts = await seen_pod(client, namespace, name)
@@ -84,6 +85,24 @@ def test_a_placed_pod_tells_its_devices_limits_ticket_and_neighbours() -> None:
     assert "container main: 1 device with 8,192 MiB and 30% of its compute" in text
     assert "main (ticket 17): device 0 (A100): 8,192 MiB, 30% compute, GPU-big-0" in text
     assert "m/other on device 0: 1,024 MiB, 10% compute" in text
+
+
+@pytest.mark.parametrize(
+    ("node", "devices", "tier", "line"),
+    [
+        ("big", BIG, "driver", "driver: memory is held by the driver, whatever runs in the container"),
+        ("small", SMALL, "", "unknown: the node's agent does not say what holds memory"),
+    ],
+)
+def test_a_placed_pod_tells_what_holds_its_memory(
+    node: str, devices: tuple[DeviceFacts, ...], tier: str, line: str
+) -> None:
+    async def build(client: MemoryCluster) -> None:
+        await place(client, ("n", "it"), (8192, 300), node, devices[:1], 17)
+
+    found = account(build)
+    assert found.tier == tier
+    assert f"tier:       {line}" in said(found)
 
 
 def test_a_placed_pod_tells_why_it_is_not_elsewhere() -> None:

@@ -33,7 +33,7 @@ BIG, SMALL = devices("big", A100, A100), devices("small", T4, model="T4")
 
 async def two_nodes(client: MemoryCluster) -> None:
     await put_node(client, "big", GPUNodeStatus(gate=True, devices=BIG, isolation="driver"))
-    await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL))
+    await put_node(client, "small", GPUNodeStatus(isolation="hook", gate=True, devices=SMALL))
 
 
 def seen(build) -> Devices:
@@ -134,15 +134,21 @@ def test_a_pod_that_never_met_the_webhook_is_told() -> None:
             Fault.NO_ISOLATION,
             "no driver",
         ),
-        (GPUNodeStatus(devices=SMALL, gate=False), Fault.NO_GATE, "without being checked"),
-        (GPUNodeStatus(gate=True, devices=SMALL, message="kubelet away"), Fault.AGENT, "kubelet away"),
+        (GPUNodeStatus(isolation="hook", devices=SMALL, gate=False), Fault.NO_GATE, "without being checked"),
         (
-            GPUNodeStatus(gate=True, devices=devices("small", T4, healthy=False, reason="XID 79")),
+            GPUNodeStatus(isolation="hook", gate=True, devices=SMALL, message="kubelet away"),
+            Fault.AGENT,
+            "kubelet away",
+        ),
+        (
+            GPUNodeStatus(
+                isolation="hook", gate=True, devices=devices("small", T4, healthy=False, reason="XID 79")
+            ),
             Fault.UNHEALTHY,
             "device 0 (GPU-small-0) is unhealthy: XID 79",
         ),
         (
-            GPUNodeStatus(gate=True, devices=devices("small", T4, foreign="x/other")),
+            GPUNodeStatus(isolation="hook", gate=True, devices=devices("small", T4, foreign="x/other")),
             Fault.FOREIGN,
             "1 device held by pod x/other",
         ),
@@ -159,9 +165,16 @@ def test_what_an_agent_says_is_passed_on(status: GPUNodeStatus, fault: Fault, sa
 
 def test_a_node_that_is_gone_or_not_ready_takes_no_pods() -> None:
     async def build(client: MemoryCluster) -> None:
-        await put_report(client, "gone", GPUNodeStatus(gate=True, devices=devices("gone", T4)))
-        await put_node(client, "lost", GPUNodeStatus(gate=True, devices=devices("lost", T4)), ready=False)
-        await put_node(client, "shut", GPUNodeStatus(gate=True, devices=devices("shut", T4)), unschedulable=True)
+        await put_report(client, "gone", GPUNodeStatus(isolation="hook", gate=True, devices=devices("gone", T4)))
+        await put_node(
+            client, "lost", GPUNodeStatus(isolation="hook", gate=True, devices=devices("lost", T4)), ready=False
+        )
+        await put_node(
+            client,
+            "shut",
+            GPUNodeStatus(isolation="hook", gate=True, devices=devices("shut", T4)),
+            unschedulable=True,
+        )
 
     found = seen(build)
     assert [(d.node, d.usable) for d in found.devices] == [("gone", False), ("lost", False), ("shut", False)]
@@ -170,8 +183,8 @@ def test_a_node_that_is_gone_or_not_ready_takes_no_pods() -> None:
 
 def test_a_device_that_two_nodes_report_counts_once() -> None:
     async def build(client: MemoryCluster) -> None:
-        await put_node(client, "a", GPUNodeStatus(gate=True, devices=devices("same", T4)))
-        await put_node(client, "b", GPUNodeStatus(gate=True, devices=devices("same", T4)))
+        await put_node(client, "a", GPUNodeStatus(isolation="hook", gate=True, devices=devices("same", T4)))
+        await put_node(client, "b", GPUNodeStatus(isolation="hook", gate=True, devices=devices("same", T4)))
 
     found = seen(build)
     assert [(d.node, d.uuid) for d in found.devices] == [("a", "GPU-same-0")]
@@ -198,7 +211,11 @@ def test_a_device_that_its_agent_marks_has_nothing_free_and_is_told_once() -> No
     """The pod is seen to use devices without us, and its agent knows which: one holder, one anomaly."""
 
     async def build(client: MemoryCluster) -> None:
-        await put_node(client, "marked", GPUNodeStatus(gate=True, devices=devices("marked", T4, foreign="x/old")))
+        await put_node(
+            client,
+            "marked",
+            GPUNodeStatus(isolation="hook", gate=True, devices=devices("marked", T4, foreign="x/old")),
+        )
         body = pod_body("old", resources={"nvidia.com/gpu": "1"}, scheduler="default-scheduler")
         await bind(client, "x", "old", await put_pod(client, "x", body), "marked")
 
@@ -224,3 +241,18 @@ def test_every_bound_pod_takes_one_place_and_its_cpu_of_its_node() -> None:
         return int(snapshot.usage.pods[at]), int(snapshot.usage.cpu[at])
 
     assert asyncio.run(look()) == (3, 2500)
+
+
+def test_a_node_that_does_not_say_its_tier_is_told_and_shown_as_unknown() -> None:
+    """An older agent left it out where the limiter held memory: nobody may take that for granted."""
+
+    async def build(client: MemoryCluster) -> None:
+        await put_node(client, "small", GPUNodeStatus(gate=True, devices=SMALL))
+
+    found = seen(build)
+    assert [(a.fault, a.text) for a in found.anomalies] == [
+        (Fault.NO_ISOLATION, "does not say what enforces limits")
+    ]
+    header, row = list(device_lines(found, wide=True))[:2]
+    at = header.index("ISOLATION")
+    assert (found.devices[0].isolation, row[at : at + 9].strip()) == ("", "-")

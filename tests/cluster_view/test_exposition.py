@@ -12,9 +12,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.world import a_container_grant
-from tessera.agent.figures import KEPT_SECONDS, Readings, declare_containers, declare_devices
+from tessera.agent.figures import KEPT_SECONDS, Readings, declare_busy, declare_containers, declare_devices
+from tessera.agent.grant import VERSION, ContainerGrant, GrantedDevice
 from tessera.agent.layout import Layout
+from tessera.agent.running import Running
 from tessera.agent.store import ShareStore
+from tessera.agent.ticks import Ticker
 from tessera.cluster.usage import (
     CONTAINER_PEAK,
     CONTAINER_REFUSED,
@@ -34,6 +37,7 @@ from tessera.scheduler.state import State
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/metrics.md").read_text()
+CONTAINER_BUSY = "tessera_container_busy_seconds_total"
 Series = dict[tuple[str, ...], float]
 
 
@@ -57,9 +61,19 @@ class NextScrape(ManualClock):
         return self.looks
 
 
+class Everybody:
+    """All pods of which there is a share run."""
+
+    def is_over(self, uid: str) -> bool:
+        return False
+
+    def has_ended(self, uid: str, container: str, container_id: str) -> bool:
+        return False
+
+
 def exposed(store: ShareStore) -> Metrics:
     metrics = Metrics()
-    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "enforced")
+    declare_containers(metrics, Readings(store, Everybody(), NextScrape()), lambda share: "enforced")
     return metrics
 
 
@@ -81,6 +95,21 @@ def test_row_55_a_share_is_there_with_zero_before_its_first_call(store: ShareSto
     assert series(metrics, CONTAINER_USED, "pod") == {}
     store.put(a_container_grant())
     assert series(metrics, CONTAINER_USED, "pod") == {("p",): 0.0}
+
+
+def test_row_53_a_container_without_a_compute_limit_is_said_to_have_none_and_is_never_zero(
+    store: ShareStore,
+) -> None:
+    """An idle container that has one is 0. The device's own figure knows no limits (row 56)."""
+    for container, milli in (("free", 0), ("whole", 1000), ("capped", 300)):
+        device = GrantedDevice("GPU-aaaa", 0, 1024, 1024, milli, 100)
+        store.put(ContainerGrant(VERSION, "uid", "team", "p", container, 37, (device,), "feed"))
+    driver: Any = SimpleNamespace()  # who is on no device asks nothing of it
+    ticker = Ticker(driver, Running(store.shares, lambda share: True, driver))
+    metrics = Metrics()
+    declare_busy(metrics, Readings(store, NextScrape()), ticker.busy_seconds)
+    assert series(metrics, CONTAINER_BUSY, "pod", "container") == {("p", "capped"): 0.0}
+    assert series(metrics, "tessera_unavailable", "what", "reason") == {(CONTAINER_BUSY, "no compute limit"): 1}
 
 
 def test_a_share_that_is_gone_is_gone_from_the_next_scrape(store: ShareStore) -> None:
@@ -165,7 +194,7 @@ def test_the_tables_of_the_page_are_as_the_processes_declare() -> None:
 def test_what_the_tool_finds_is_all_that_is_exposed(store: ShareStore) -> None:
     """The table is read from the source; what is really declared must be in it."""
     metrics = Metrics()
-    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "")
+    declare_containers(metrics, Readings(store, Everybody(), NextScrape()), lambda share: "")
     Meters(metrics)
     expose_state(metrics, State(POLICIES[DEFAULT_POLICY]))
     rows = dict(re.findall(r"^\| `(tessera_\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
@@ -220,7 +249,7 @@ def test_a_rule_groups_and_says_only_labels_that_its_metric_has(rule: dict[str, 
 
 def test_top_reads_metrics_that_the_agent_declares(store: ShareStore) -> None:
     metrics, nothing = Metrics(), SimpleNamespace()
-    declare_containers(metrics, Readings(store, NextScrape()), lambda share: "")
+    declare_containers(metrics, Readings(store, Everybody(), NextScrape()), lambda share: "")
     declare_devices(metrics, nothing, nothing)  # type: ignore[arg-type]
     read = {CONTAINER_USED, CONTAINER_PEAK, CONTAINER_REFUSED, DEVICE_USED, DEVICE_BUSY}
     assert read <= {m.name for m in metrics.table()}

@@ -16,7 +16,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
-@pytest.mark.parametrize("args", [(), ("devices",), ("explain",), ("top",)])
+@pytest.mark.parametrize("args", [(), ("devices",), ("explain",), ("top",), ("resize",)])
 def test_every_verb_has_help(args: tuple[str, ...]) -> None:
     for spelling in ("-h", "--help"):
         result = CliRunner().invoke(kubectl.command, [*args, spelling], prog_name=kubectl.PROGRAM)
@@ -29,6 +29,7 @@ def test_every_verb_has_help(args: tuple[str, ...]) -> None:
     [
         (("top", "nodes"), "'nodes' is not one of 'pods', 'devices'"),
         (("explain",), "Missing argument 'POD'"),
+        (("resize", "p"), "say what to change: --memory, --compute or both"),
         (("devices", "-o", "xml"), "'xml' is not one of"),
         (("watch",), "No such command 'watch'"),
     ],
@@ -38,7 +39,16 @@ def test_a_wrong_call_says_what_is_wrong_with_it(args: tuple[str, ...], said: st
     assert (result.exit_code, said in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("args", [("devices", "-A"), ("top", "pod"), ("-n", "x", "top", "po"), ("explain", "p")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("devices", "-A"),
+        ("top", "pod"),
+        ("-n", "x", "top", "po"),
+        ("explain", "p"),
+        ("resize", "p", "--memory", "1Gi"),
+    ],
+)
 def test_without_a_cluster_the_remedy_is_named(nowhere: None, args: tuple[str, ...]) -> None:
     result = CliRunner().invoke(kubectl.command, args)
     assert isinstance(result.exception, InputErrors)

@@ -636,8 +636,12 @@ METRICS: Final = (
         "U53",
         "HAMi#1864",
         "Utilisation is 0 without a hard limit",
-        (f"{_SCRAPE}row_56_an_idle_device_is_zero_and_not_absent",),
-        "the device's utilisation is the driver's word and knows no limits; a container's without one is not told",
+        (
+            f"{_SCRAPE}row_56_an_idle_device_is_zero_and_not_absent",
+            f"{_SCRAPE}row_53_a_container_without_a_compute_limit_is_said_to_have_none_and_is_never_zero",
+        ),
+        "the device's utilisation is the driver's word and knows no limits; a container's without one is absent, "
+        "with the reason no compute limit",
     ),
     Row(
         "U54",
@@ -749,8 +753,11 @@ NODE: Final = (
         "U66",
         "k8s#118559",
         "A restart of the kubelet ends running pods",
-        (f"{_REAL}restarts_of_agent_kubelet_and_runtime_touch_no_running_pod",),
-        "the kubelet starts while the agent is there; without an agent the kubelet of 1.37 itself decides",
+        (
+            f"{_REAL}restarts_of_agent_kubelet_and_runtime_touch_no_running_pod",
+            f"{_REAL}row_66_a_kubelet_that_restarts_without_an_agent_leaves_running_pods_alone",
+        ),
+        "of kubelets that of 1.37",
     ),
     Row(
         "U67",
@@ -766,9 +773,12 @@ NODE: Final = (
             f"{_AGENT}row_68_a_restart_of_the_machine_changes_nothing_of_its_inventory",
             f"{_HEALTH}fatal_faults_outlive_an_agent_and_not_a_restart_of_the_machine",
             f"{_KUBE}an_inventory_that_appears_is_used_within_seconds",
+            "tests/cluster/test_scheduler_tickets.py::"
+            "test_a_pod_that_was_there_before_any_agent_is_bound_when_one_comes",
+            "tests/cluster/test_scheduler_tickets.py::"
+            "test_a_pod_that_came_while_the_agent_was_away_is_bound_when_it_is_back",
+            "tests/cluster/test_scheduler_growth.py::test_a_node_that_joins_wakes_a_pod_that_fits_no_other",
         ),
-        "pods that kube-scheduler itself refused while a node offered no tickets waited for more than a "
-        "minute after it offered them again",
     ),
     Row(
         "U69",
@@ -1029,6 +1039,16 @@ FEATURES: Final = (
         (f"{_CLUSTER}rows_8_and_9_after_a_burst_on_a_full_node_nothing_is_tried_and_nothing_changes",),
     ),
     Row(
+        "F-view",
+        "KAI fractions, HAMi",
+        "A container sees the whole card's memory as its own",
+        (
+            f"{_REAL}a_container_sees_its_share_and_is_refused_past_it",
+            f"{_ROAD}a_manifest_runs_unchanged_under_its_limits",
+        ),
+        "on x86-64; the calls one by one are tested with the limiter",
+    ),
+    Row(
         "F-metrics",
         "KAI fractions",
         "Limits and refusals are not exposed",
@@ -1092,6 +1112,7 @@ DEFECTS: Final = (
         "One node's driver fails, and pods wait without a reason",
         (
             f"{_SCHED}kai_6_a_node_without_an_inventory_keeps_nobody_from_another",
+            f"{_REFUSE}where_an_agent_hands_out_nothing_its_own_words_are_told",
             "tests/agent/test_machine.py::test_a_driver_that_is_missing_is_no_failure_and_is_found_once_it_comes",
             f"{_KUBE}an_inventory_that_appears_is_used_within_seconds",
         ),
@@ -1150,7 +1171,7 @@ DEFECTS: Final = (
             f"{_NODE}kai_14_a_rollout_ends_on_a_cluster_that_is_full",
             f"{_NODE}kai_14_a_rollout_that_cannot_end_says_what_it_waits_for",
         ),
-        "a rollout that may take nothing away first waits, and is told what for; it is not called a deadlock",
+        "who waits is told that its rollout may wait for itself; whether it does stands in the Deployment alone",
     ),
     Row(
         "D15",

@@ -60,6 +60,14 @@ def test_devices_are_what_the_driver_says(description: Path) -> None:
     assert (second["index"], second["memory_mib"], second["milli_tflops"]) == (1, 1000, None)
 
 
+def test_what_the_driver_keeps_of_a_card_is_nobodys(tmp_path: Path, native: Path) -> None:
+    """kai 6, row 1: two halves of 15,360 MiB do not fit a T4 that keeps 450 for itself."""
+    path = tmp_path / "machine.conf"
+    path.write_text('device name="Tesla T4" memory_mib=15360 reserved_mib=450\n')
+    (device,) = _script(DISCOVER, path)
+    assert device["memory_mib"] == 14910
+
+
 def test_a_device_that_fails_does_not_hide_the_others(description: Path) -> None:
     devices, faults = _script(ONE_FAILS, description)
     assert devices == [0]

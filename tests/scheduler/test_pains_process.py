@@ -28,6 +28,7 @@ from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts, PodFacts
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters
+from tessera.scheduler.resize import Resizer
 from tessera.scheduler.state import State
 from tessera.scheduler.teller import REMEMBERED, Teller
 from tessera.scheduler.waker import CAPACITIES, Waker
@@ -158,7 +159,8 @@ class Replica(World):
         teller = Teller(self.state, self.events, clock)
         self.extender = Extender(self.state, self.parts.facts, self.mandate, api, clock, meters, teller)
         waker = Waker(self.state, api, "default", clock)
-        self.chores = Chores(self.parts, teller, waker, Audit(self.state))
+        resizer = Resizer(self.state, api, self.events, clock)
+        self.chores = Chores(self.parts, teller, waker, resizer, Audit(self.state))
         self.tasks = []
 
 

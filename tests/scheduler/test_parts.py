@@ -17,6 +17,7 @@ from tessera.scheduler import teller as teller_module
 from tessera.scheduler.audit import Audit
 from tessera.scheduler.binder import bind
 from tessera.scheduler.mandate import Mandate
+from tessera.scheduler.offers import NO_TICKETS
 from tessera.scheduler.refusals import Refusals
 from tessera.scheduler.state import Nowhere, Outcome, State
 from tessera.scheduler.stock import Settings, configuration, render
@@ -191,7 +192,8 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help_once() -> None:
             (
                 "a",
                 "NotPlaced",
-                "none of 2 candidate nodes has room: GPU memory: asked 30,720 MiB, largest free 24,576 MiB (2). "
+                "none of 2 candidate nodes can take it: "
+                "GPU memory: asked 30,720 MiB, largest free 24,576 MiB (2). "
                 "What would place it now: lower memory to 24,576 MiB.",
             )
         ]
@@ -213,7 +215,7 @@ def test_a_pod_is_told_the_reasons_of_its_last_try() -> None:
         teller.refused(verdict.ask, {"n0": "the last reason"})
         await clock.advance(FIRST_SECONDS)
         teller.tell()
-        assert "the last reason (1)" in events.notes[0][2]
+        assert "cannot take it: the last reason." in events.notes[0][2]
 
     asyncio.run(scenario())
 
@@ -280,9 +282,10 @@ def test_no_change_is_suggested_to_a_pod_that_waits_for_tickets() -> None:
         refuse(state, teller, a_pod("a", share(1 * GIB)))
         await clock.advance(FIRST_SECONDS)
         teller.tell()
-        ((_, _, note),) = events.notes
-        assert "no tickets" in note
-        assert "What would place it now" not in note
+        assert [note for _, _, note in events.notes] == [
+            f"the only candidate node cannot take it: {NO_TICKETS}. "
+            "The request is not the reason: it is placed once a node can take it."
+        ]
 
     asyncio.run(scenario())
 

@@ -23,6 +23,8 @@ from tessera.scheduler.debug import explained, ledger_rows
 from tessera.scheduler.extender import Extender
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
+from tessera.scheduler.refusals import NO_AGENT
+from tessera.scheduler.resize import Resizer
 from tessera.scheduler.state import DOUBT_SECONDS, State
 from tessera.scheduler.teller import Teller
 from tessera.scheduler.waker import Waker
@@ -58,7 +60,8 @@ class World:
         teller = Teller(self.state, self.events, self.clock)
         self.extender = Extender(self.state, self.parts.facts, self.mandate, self.api, self.clock, meters, teller)
         waker = Waker(self.state, self.api, "default", self.clock)
-        self.chores = Chores(self.parts, teller, waker, Audit(self.state))
+        resizer = Resizer(self.state, self.api, self.events, self.clock)
+        self.chores = Chores(self.parts, teller, waker, resizer, Audit(self.state))
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self, **nodes: int) -> None:
@@ -254,13 +257,14 @@ def test_a_gpu_node_that_appears_wakes_the_pods_that_wait() -> None:
     async def scenario(world: World) -> None:
         pod = await world.pod("a", share())
         refused = await world.filter(pod, "n0", "n1")
-        assert refused["FailedAndUnresolvableNodes"]["n1"].startswith("no GPU inventory")
+        assert refused["FailedAndUnresolvableNodes"]["n1"] == NO_AGENT
         assert refused["NodeNames"] == []
         before = len([call for call in world.api.calls if call.verb == "patch"])
         await world.node("n1", 1)
         await world.pass_time(3)
         patches = [call for call in world.api.calls if call.verb == "patch"][before:]
-        assert [call.kind.plural for call in patches] == ["gpunodes", "csistoragecapacities"]
+        # The node for pods that kube-scheduler refused itself, its devices for those that we did.
+        assert sorted(call.kind.plural for call in patches) == ["csistoragecapacities", "gpunodes", "pods", "pods"]
         assert await world.filter(pod, "n0", "n1") == {"NodeNames": ["n1"]}
 
     play(scenario, n0=0)

@@ -1,10 +1,12 @@
 """Why not, in words that kube-scheduler can count together."""
 
 import msgspec
+import pytest
 
 from scheduler.world import GIB, a_pod, a_state, exclusively, gpus, place, request_text, run_pod, share
 from tessera.core.request import Constraints, ModelRule
-from tessera.scheduler.refusals import CHANGED, NO_AGENT, REMEMBERED, Refusals, grouped
+from tessera.scheduler.offers import NO_TICKETS, USED_UP, withheld
+from tessera.scheduler.refusals import CHANGED, NO_AGENT, NO_DEVICE, REMEMBERED, Refusals, grouped
 from tessera.scheduler.state import Nowhere, State
 from tessera.wire.kube.names import REQUEST
 
@@ -36,7 +38,11 @@ def test_a_node_without_inventory_and_one_without_devices_are_told_apart() -> No
     state.saw_gpu_node("bare", gpus("bare", 0))
     state.rebuild()
     said = reasons(state, a_pod("a", exclusively(2)), ["n0", "bare", "unknown"])
-    assert said == {"n0": "GPUs: asked 2, 1 fit", "bare": "no GPU on this node", "unknown": NO_AGENT}
+    assert said == {
+        "n0": "GPUs: asked 2, at most 1 fit on one node",
+        "bare": "no GPU on this node",
+        "unknown": NO_AGENT,
+    }
 
 
 def test_row_2_a_device_that_somebody_has_alone_is_named_so() -> None:
@@ -112,5 +118,47 @@ def test_a_node_that_has_room_by_now_says_that_it_changed() -> None:
     assert said == {"n0": CHANGED}
 
 
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        (2, "Tessera's agent hands out no devices on this node: libtessera.so is damaged"),
+        (0, "no GPU on this node: libtessera.so is damaged"),
+    ],
+)
+def test_where_an_agent_hands_out_nothing_its_own_words_are_told(devices: int, why: str) -> None:
+    """kai 6, row 6: a driver that fails on one node is told to the pods that might have gone there."""
+    state = a_state({"n0": 2})
+    state.saw_node("n0", {})
+    state.saw_gpu_node("n0", msgspec.structs.replace(gpus("n0", devices), message="libtessera.so is damaged"))
+    state.rebuild()
+    assert reasons(state, a_pod("a", share(GIB)), ["n0"]) == {"n0": why}
+    state.saw_gpu_node("n0", gpus("n0", 2))
+    state.rebuild()
+    assert reasons(state, a_pod("a", share(GIB)), ["n0"]) == {"n0": NO_TICKETS}
+
+
+def test_what_an_agent_says_is_no_reason_while_it_hands_out_devices() -> None:
+    state = a_state({"n0": 1})
+    said = msgspec.structs.replace(gpus("n0", 1), message="device 1 is set aside: it is lost")
+    state.saw_gpu_node("n0", said)
+    state.rebuild()
+    assert reasons(state, a_pod("a", share(30 * GIB)), ["n0"]) == {
+        "n0": "GPU memory: asked 30,720 MiB, largest free 24,576 MiB"
+    }
+
+
+def test_an_agent_that_says_much_is_cut_short() -> None:
+    assert withheld("x" * 1000) == f"Tessera's agent hands out no devices on this node: {'x' * 160}..."
+
+
 def test_reasons_are_counted_the_commonest_first() -> None:
     assert grouped(["b", "a", "b", "c"]) == (("b", 2), ("a", 1), ("c", 1))
+
+
+def test_nodes_without_devices_are_told_last_however_many_they_are() -> None:
+    assert grouped([NO_AGENT, NO_DEVICE, NO_AGENT, "full"]) == (("full", 1), (NO_AGENT, 2), (NO_DEVICE, 1))
+
+
+def test_no_reason_has_a_comma_of_prose() -> None:
+    """kube-scheduler writes commas between reasons; those with figures have their own all the same."""
+    assert not [words for words in (NO_AGENT, NO_DEVICE, NO_TICKETS, *USED_UP) if "," in words]

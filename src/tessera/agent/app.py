@@ -19,6 +19,11 @@ from grpclib.server import Server
 from tessera.agent.allocate import Allocate, AllocateError, Allocator
 from tessera.agent.answer import Answer
 from tessera.agent.cdi import remove_spec
+from tessera.agent.cgroups import OWN_TREE, CgroupTree
+from tessera.agent.fence_alarm import FenceAlarm
+from tessera.agent.fence_figures import declare_fences
+from tessera.agent.fences import Fences, TierPolicy
+from tessera.agent.fencing import FENCES_SECONDS, FenceKeeper
 from tessera.agent.figures import Readings, declare_busy, declare_containers, declare_devices, gate_histogram
 from tessera.agent.foreign import PodResources
 from tessera.agent.gate import Gatekeeper, bundles_below, serve_gate
@@ -33,6 +38,7 @@ from tessera.agent.plugin import PluginServers, Readiness, ticket_plugins
 from tessera.agent.pods import NodePods, on_node
 from tessera.agent.publish import NODE_LABEL, NodeObject, Published, Publisher
 from tessera.agent.reclaim import STOP, Reclaimer
+from tessera.agent.resize import Resizer
 from tessera.agent.rounds import (
     DEVICES_SECONDS,
     FAULTS_SECONDS,
@@ -51,6 +57,7 @@ from tessera.agent.running import Running
 from tessera.agent.store import ShareStore
 from tessera.agent.ticks import Ticker
 from tessera.agent.unseen import UnseenMemory
+from tessera.agent.upgrade import upgrade_of
 from tessera.agent.verdict import Expected
 from tessera.core.errors import TesseraError
 from tessera.core.priority import Priority
@@ -99,6 +106,11 @@ class Settings:
     quiet: float = QUIET_SECONDS
     root: Path = Path("/")
     """Where the node's own root directory is seen."""
+    context_mib: int = 0
+    """What a first context is charged where a process cannot measure it."""
+    tier: TierPolicy = TierPolicy.AUTO
+    cgroup_root: Path | None = None
+    """Where the node's cgroup v2 tree is seen, if not below ``root``."""
 
 
 @dataclass(slots=True)
@@ -114,8 +126,11 @@ class Parts:
     informer: Informer[KubePod, KubePod]
     pods: NodePods
     recorder: Recorder
+    resizer: Resizer
     publisher: Publisher
     watch: Informer[Published, Published]
+    host: Informer[NodeObject, NodeObject]
+    keeper: FenceKeeper
     gatekeeper: Gatekeeper
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -125,10 +140,13 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
     clock, chance = shell.clock, random.Random()  # noqa: S311 - spreads writes, guards nothing
     settings.state.mkdir(parents=True, exist_ok=True)
     layout = Layout(settings.state.resolve())
-    store = ShareStore(layout, RECLAIM if settings.reclaim == STOP else 0)
+    policy = RECLAIM if settings.reclaim == STOP else 0
+    store = ShareStore(layout, policy, context_bytes=settings.context_mib * BYTES_PER_MIB)
     machine = Machine(settings.description, cache(lambda: install_simulator(layout)), settings.root)
     book = FaultBook(settings.faults, UNKNOWN, settings.quiet)
-    node = NodeState(machine, layout, book, settings.options, clock)
+    tree = _tree(settings)
+    fences = Fences(machine, tree, settings.tier)
+    node = NodeState(machine, fences, layout, book, settings.options, clock)
     informer: Informer[KubePod, KubePod] = Informer(
         client, PODS, KubePod, on_node(settings.node), clock=clock, rng=chance
     )
@@ -139,6 +157,11 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
         client, GPU_NODES, Published, Select(fields=f"metadata.name={settings.node}"), clock=clock, rng=chance
     )
     watch.handlers.append(publisher.noticed)
+    host: Informer[NodeObject, NodeObject] = Informer(
+        client, NODES, NodeObject, Select(fields=f"metadata.name={settings.node}"), clock=clock, rng=chance
+    )
+    host.handlers.append(lambda _, new: _learn_node(node, new, shell))
+    keeper = FenceKeeper(store, fences, tree)
     libraries = LibraryChecks(layout)
     gatekeeper = Gatekeeper(
         store,
@@ -146,11 +169,43 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
         lambda grant: _expected(grant, layout, node, libraries),
         pods.allocated,
         node.known_nodes,
+        keeper.admit,
     )
     recorder = Recorder(client, COMPONENT, settings.node, clock=clock, chance=chance)
+    resizer = Resizer(store, pods, recorder)
+    resizer.changed.append(keeper.follow)
+    informer.handlers.append(resizer.seen)
     return Parts(
-        settings, client, layout, store, machine, node, informer, pods, recorder, publisher, watch, gatekeeper
+        settings=settings,
+        client=client,
+        layout=layout,
+        store=store,
+        machine=machine,
+        node=node,
+        informer=informer,
+        pods=pods,
+        recorder=recorder,
+        resizer=resizer,
+        publisher=publisher,
+        watch=watch,
+        host=host,
+        keeper=keeper,
+        gatekeeper=gatekeeper,
     )
+
+
+def _tree(settings: Settings) -> CgroupTree:
+    if settings.cgroup_root is not None:
+        return CgroupTree(settings.cgroup_root)
+    return CgroupTree(settings.root / OWN_TREE.relative_to("/"), OWN_TREE)
+
+
+def _learn_node(node: NodeState, found: NodeObject | None, shell: Shell) -> None:
+    """What the node's own object says of its container runtime and of its driver."""
+    if found is not None:
+        node.learn_runtime(found.status.node_info.container_runtime_version)
+        node.learn_upgrade(upgrade_of(found.metadata.labels))
+        _end_if_stale(node, shell)
 
 
 def _expected(
@@ -189,8 +244,8 @@ async def start(parts: Parts, shell: Shell) -> None:
     shell.supervise("pods", parts.informer.run, Fate.RESTART)
     shell.supervise("events", parts.recorder.run, Fate.RESTART)
     shell.on_end("last events", lambda: _flushed(parts.recorder))
-    shell.supervise("devices", lambda: repeat(node.look, DEVICES_SECONDS, clock), Fate.RESTART)
-    shell.supervise("runtime", lambda: _follow_node(parts, shell), Fate.RESTART)
+    shell.supervise("devices", lambda: repeat(lambda: _look(node, shell), DEVICES_SECONDS, clock), Fate.RESTART)
+    shell.supervise("node", parts.host.run, Fate.RESTART)
     shell.supervise("publish", parts.publisher.run, Fate.RESTART)
     shell.supervise("published", parts.watch.run, Fate.RESTART)
     outcomes, servers, readiness = _plugins(parts, shell)
@@ -200,9 +255,10 @@ async def start(parts: Parts, shell: Shell) -> None:
     ticker = _watch(parts, shell, patrol)
     if settings.tools_socket is not None:
         await _serve_tools(parts, settings.tools_socket, shell)
-    readings = Readings(parts.store, clock)
+    readings = Readings(parts.store, parts.pods, clock)
     declare_containers(parts.metrics, readings, patrol.isolation)
     declare_busy(parts.metrics, readings, ticker.busy_seconds)
+    declare_fences(parts.metrics, readings, parts.keeper, patrol.isolation)
     _declare(parts, outcomes, servers, patrol, faults)
     answers = health_answers(_health(parts, servers, shell), parts.metrics)
     side = await serve(answers, settings.metrics, name="metrics")
@@ -222,17 +278,16 @@ def _closing(close: Callable[[], None]) -> Callable[[], Awaitable[None]]:
     return ending
 
 
-async def _follow_node(parts: Parts, shell: Shell) -> None:
-    """The node's own object, for its container runtime; looked at now and then, soon where it is away."""
-    while True:
-        pause = 600.0
-        try:
-            found = await parts.client.get(NODES, parts.settings.node, NodeObject)
-            parts.node.learn_runtime(found.status.node_info.container_runtime_version)
-        except TesseraError as error:
-            _log.warning("node not read", node=parts.settings.node, error=str(error))
-            pause = 5.0
-        await shell.clock.sleep(pause)
+def _look(node: NodeState, shell: Shell) -> None:
+    node.look()
+    _end_if_stale(node, shell)
+
+
+def _end_if_stale(node: NodeState, shell: Shell) -> None:
+    """A library speaks with the driver that it came with: only a new process sees the next one."""
+    if node.is_stale:
+        _log.error("driver was replaced", then="the process ends, so that the next one sees the new driver")
+        shell.stop(1)
 
 
 Outcomes = dict[str, int]
@@ -276,7 +331,9 @@ def _rounds(parts: Parts, shell: Shell) -> tuple[Patrol, FaultRound]:
     settings, node, clock = parts.settings, parts.node, shell.clock
     patrol = Patrol(parts.machine, parts.store, parts.pods, parts.recorder, node, kill=settings.kill)
     faults = FaultRound(node, parts.store, parts.pods, parts.recorder)
-    sweeper = Sweeper(parts.store, parts.layout, parts.pods, node)
+    sweeper = Sweeper(parts.store, parts.layout, parts.pods, node, parts.keeper)
+    patrol.is_fenced = parts.keeper.is_fenced
+    parts.keeper.told = FenceAlarm(parts.pods, parts.recorder, patrol.end if settings.kill else None).tell
 
     async def foreign() -> None:
         while True:
@@ -295,6 +352,7 @@ def _rounds(parts: Parts, shell: Shell) -> tuple[Patrol, FaultRound]:
             await clock.sleep(SWEEP_SECONDS)
 
     shell.supervise("faults", lambda: repeat(faults.look, FAULTS_SECONDS, clock), Fate.RESTART)
+    shell.supervise("fences", lambda: repeat(parts.keeper.look, FENCES_SECONDS, clock), Fate.RESTART)
     shell.supervise("foreign", foreign, Fate.RESTART)
     shell.supervise("sweep", sweep, Fate.RESTART)
     shell.supervise("heap", lambda: repeat(give_back, HEAP_SECONDS, clock), Fate.RESTART)
@@ -318,6 +376,7 @@ def _watch(parts: Parts, shell: Shell, patrol: Patrol) -> Ticker:
     unseen = UnseenMemory(running, parts.machine.processes)
 
     def look() -> None:
+        parts.resizer.look()
         patrol.look()
         running.learn(patrol.using)
         ticker.learn()
@@ -397,7 +456,7 @@ def _health(parts: Parts, servers: PluginServers, shell: Shell) -> Health:
     health.ready["pods"] = lambda: None if informer.synced.is_set() else f"not listed yet: {informer.error}"
     health.ready["kubelet"] = lambda: None if servers.registered else "not registered with the kubelet"
     health.ready["published"] = lambda: None if publisher.published is not None else "inventory is not published"
-    health.ready["shares"] = lambda: None if parts.node.is_ready else parts.node.tier.told
+    health.ready["shares"] = lambda: None if parts.node.refusal is None else str(parts.node.refusal)
     return health
 
 

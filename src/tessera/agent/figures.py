@@ -1,7 +1,7 @@
 """The agent's metrics: shares and devices as rows at scrape time, from the regions and the driver."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from tessera.agent.machine import Machine
 from tessera.agent.node import NodeState
@@ -20,31 +20,51 @@ _GATE_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.015, 0.05, 0.2, 1
 Rows = Iterator[tuple[Sequence[str], Value]]
 
 
-class Readings:
-    """All shares with their regions, read once a scrape: several metrics show the same reading."""
+class Lives(Protocol):
+    """Who runs, by the kubelet's word; :class:`~tessera.agent.pods.NodePods` says it."""
 
-    def __init__(self, store: ShareStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def is_over(self, uid: str) -> bool:
+        """Whether nothing of a pod runs any more."""
+        ...
+
+    def has_ended(self, uid: str, container: str, container_id: str) -> bool:
+        """Whether this very container does not run any more."""
+        ...
+
+
+class Readings:
+    """The shares of pods that are there, with their regions, read once a scrape: many metrics show one reading.
+
+    A share lies on disk for a while after its pod, and says to the end what its processes used: that is not shown.
+    """
+
+    def __init__(self, store: ShareStore, lives: Lives, clock: Clock) -> None:
+        self._store, self._lives, self._clock = store, lives, clock
         self._read: tuple[tuple[StoredShare, Region | str], ...] = ()
         self._at = -KEPT_SECONDS
 
     def now(self) -> tuple[tuple[StoredShare, Region | str], ...]:
         """Each share and its region, or what is wrong with it; not older than :data:`KEPT_SECONDS`."""
         if self._clock.monotonic() - self._at >= KEPT_SECONDS:
-            self._read = tuple((share, read_region(share.region)) for share in self._store.shares())
+            shares = [share for share in self._store.shares() if not self._lives.is_over(share.grant.uid)]
+            self._read = tuple((share, read_region(share.region)) for share in shares)
             self._at = self._clock.monotonic()
         return self._read
+
+    def is_in_use(self, share: StoredShare) -> bool:
+        """Whether its container may use anything: what one that ended used last stays in its region."""
+        return not self._lives.has_ended(share.grant.uid, share.grant.container, share.gated)
 
 
 def declare_containers(metrics: Metrics, readings: Readings, isolation: Callable[[StoredShare], str]) -> None:
     """A row for each device of each container; ``isolation`` says whether limits hold, empty before it starts."""
 
-    def rows(value: Callable[[RegionDevice], Value]) -> Callable[[], Rows]:
-        return lambda: _container_rows(readings, value)
+    def rows(value: Callable[[RegionDevice], Value], *, while_used: bool) -> Callable[[], Rows]:
+        return lambda: _container_rows(readings, value, while_used=while_used)
 
     for name, help_, value in _PER_CONTAINER:
-        counter = name.endswith("_total")
-        metrics.matrix(f"container_{name}", help_, _CONTAINER, rows(value), counter=counter)
+        counter, of_use = name.endswith("_total"), name == "memory_used_bytes"
+        metrics.matrix(f"container_{name}", help_, _CONTAINER, rows(value, while_used=of_use), counter=counter)
 
     def states() -> Rows:
         for share, _ in readings.now():
@@ -131,13 +151,16 @@ def declare_busy(metrics: Metrics, readings: Readings, busy: Callable[[StoredSha
     )
 
 
-def _container_rows(readings: Readings, value: Callable[[RegionDevice], Value]) -> Rows:
+def _container_rows(readings: Readings, value: Callable[[RegionDevice], Value], *, while_used: bool) -> Rows:
     for share, region in readings.now():
         grant = share.grant
+        ended = while_used and not readings.is_in_use(share)
         for granted in grant.devices:
             labels = (grant.namespace, grant.pod, grant.container, granted.uuid)
             if isinstance(region, str):
                 yield labels, Unavailable("region unreadable")
+            elif ended:
+                yield labels, Unavailable("container ended")
             else:
                 found = next((d for d in region.devices if d.uuid == granted.uuid), None)
                 yield labels, Unavailable("not in region") if found is None else value(found)

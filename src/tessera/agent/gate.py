@@ -31,7 +31,8 @@ Expecting = Callable[[ContainerGrant], tuple[Expected, str]]
 """What a container with a grant must see, and what is wrong with the limiter that it would get, if anything."""
 Allocated = Callable[[str, str], Mapping[str, int] | None]
 """What a pod's allocation gives a container (uid, name) where we know the pod: uuid to memory limit in MiB."""
-
+Fencing = Callable[[StoredShare, int, str], str]
+"""Put up what else limits a container (share, its process, its id) before it starts; why not, or empty."""
 
 Bundles = Callable[[OciState], bytes]
 """A container's ``config.json``. Raises ``OSError``."""
@@ -55,7 +56,7 @@ def bundles_below(root: Path) -> Bundles:
 
 
 class Gatekeeper:
-    """Judges one container at a time from disk and from what the pod watch knows; asks nobody."""
+    """Judges one container at a time from disk and from what the pod watch knows; asks only the driver."""
 
     def __init__(
         self,
@@ -64,9 +65,10 @@ class Gatekeeper:
         expecting: Expecting,
         allocated: Allocated,
         device_nodes: Callable[[], frozenset[str]],
+        fencing: Fencing,
     ) -> None:
         self._store, self._bundles, self._expecting = store, bundles, expecting
-        self._allocated, self._device_nodes = allocated, device_nodes
+        self._allocated, self._device_nodes, self._fencing = allocated, device_nodes, fencing
         self.answers: dict[str, int] = {"ok": 0, "no": 0}
         self.seconds: Callable[[float], None] = lambda _: None
         """Told of each answer's duration."""
@@ -109,7 +111,7 @@ class Gatekeeper:
             # Whose share it has is only looked up for the message: most containers are let in.
             owners = Observed(seen.region, seen.library, seen.allocated, self._owners(), seen.device_nodes)
             return refusal_of(who, config, expected, owners)
-        return _unseen(state, who) or self._admit(share, state.id)
+        return _unseen(state, who) or self._fencing(share, state.pid, state.id) or self._admit(share, state.id)
 
     def _admit(self, share: StoredShare, container_id: str) -> str:
         try:

@@ -11,6 +11,9 @@ from tessera.wire.kube.inventory import DeviceFacts, GPUNodeStatus, GPUStatus, f
 class Tier:
     """How memory is limited on this node: ``isolation`` as published, whether containers pass the gate.
 
+    ``driver``: by the driver or the kernel, and by the limiter; ``hook``: by the limiter; ``unverified``: the same
+    without a gate; ``report``: not at all, so that nothing is handed out.
+
     ``problem`` is why it is not better than that, ``remedy`` what a person does about it.
     """
 
@@ -26,6 +29,7 @@ class Tier:
 
 
 HOOK = Tier("hook", gate=True)
+DRIVER = Tier("driver", gate=True)
 
 
 def vanished(known: Iterable[Device], found: Iterable[Device], why: str) -> dict[str, tuple[Device, str]]:

@@ -12,7 +12,17 @@ from typing import Final, Protocol
 from tessera.agent.driver import DriverFiles, real_files, simulated_files
 from tessera.core.device import Device
 from tessera.core.errors import UnavailableError
-from tessera.runtime.nvml import DeviceProcess, FaultWatch, Inventory, Nvml, ProcessSample, Reading, open_nvml
+from tessera.runtime.nvml import (
+    DeviceProcess,
+    FaultWatch,
+    Inventory,
+    Nvml,
+    ProcessSample,
+    Reading,
+    StaleLibraryError,
+    open_nvml,
+)
+from tessera.runtime.nvml_limits import GroupLimits
 from tessera.runtime.proc import PROC, all_pids, inner_identity
 from tessera.vendors.registry import VENDORS
 from tessera.vendors.spec import VendorSpec
@@ -63,9 +73,22 @@ class Machine:
         self._readable: frozenset[str] = frozenset()
         self._reopen = False
         self._outer: dict[int, int] = {}
+        self._paused = ""
+        self.openings = 0
+        """How often the driver was opened."""
+        self.is_stale = False
+        """Whether the driver was replaced under the library that this process has: only a new process sees it."""
+
+    def pause(self, why: str) -> None:
+        """Let go of the driver and leave it alone, with the reason; go on with an empty one."""
+        self._paused = why
+        if why:
+            self.close()
 
     def look(self) -> Found:
         """The devices now. The driver is opened anew by the look after one that found something wrong."""
+        if self._paused:
+            return Found(NOTHING, DriverFiles(()), self._paused)
         if self._reopen:
             self.close()
         try:
@@ -73,6 +96,7 @@ class Machine:
             inventory = nvml.inventory()
         except UnavailableError as error:
             self.close()
+            self.is_stale = isinstance(error, StaleLibraryError)
             return Found(NOTHING, DriverFiles(()), error.what)
         self._readable = frozenset(device.uuid for device in inventory.devices)
         if inventory.faults:
@@ -84,6 +108,7 @@ class Machine:
     def _opened(self) -> Nvml:
         if self._nvml is None:
             self._nvml = self._stack.enter_context(open_nvml(self.description))
+            self.openings += 1
         return self._nvml
 
     def _files(self, nvml: Nvml, inventory: Inventory) -> DriverFiles:
@@ -95,6 +120,14 @@ class Machine:
         spec = vendor_of(devices[0])
         minors = [(device, nvml.minor(device.uuid)) for device in devices]
         return real_files(minors, spec.node, spec.visible_devices_env, self._root)
+
+    def group_limits(self) -> GroupLimits | None:
+        """The driver's memory limits of cgroups; ``None`` while it is away."""
+        return None if self._nvml is None else self._nvml.group_limits()
+
+    def address(self, uuid: str) -> str | None:
+        """A device's PCI address; ``None`` where the driver is away or does not say."""
+        return None if self._nvml is None or uuid not in self._readable else self._nvml.address(uuid)
 
     def reading(self, uuid: str) -> Reading:
         """What a device reports now; nothing where the driver is away."""
@@ -138,6 +171,8 @@ class Machine:
 
     def take_faults(self) -> tuple[tuple[str, int], ...]:
         """Faults that devices reported since the last call, as (uuid, code)."""
+        if self._paused:
+            return ()
         if self._faults is None:
             self._faults = self._fault_source()
         if self._faults is None:

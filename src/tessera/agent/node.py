@@ -13,12 +13,14 @@ from tessera.agent.allocate import NodeDevice, Offer
 from tessera.agent.answer import has_cdi
 from tessera.agent.cdi import spec_of, write_spec
 from tessera.agent.driver import DriverFiles
+from tessera.agent.fences import Fences, TierPolicy
 from tessera.agent.health import Fault, FaultBook, decode_fatal, encode_fatal, why_unfit
-from tessera.agent.inventory import HOOK, Tier, node_status, vanished
+from tessera.agent.inventory import DRIVER, HOOK, Tier, node_status, vanished
 from tessera.agent.layout import Layout
 from tessera.agent.machine import Machine, vendor_of
 from tessera.agent.payload import Payload, install, unsound
 from tessera.agent.store import write_whole
+from tessera.agent.upgrade import Upgrade
 from tessera.core.device import Device
 from tessera.core.errors import UnavailableError
 from tessera.runtime.clock import Clock
@@ -48,9 +50,17 @@ class NodeState:
     """See the module. ``changed`` is called after whatever may change what is published."""
 
     def __init__(
-        self, machine: Machine, layout: Layout, book: FaultBook, options: NodeOptions, clock: Clock
+        self,
+        machine: Machine,
+        fences: Fences,
+        layout: Layout,
+        book: FaultBook,
+        options: NodeOptions,
+        clock: Clock,
     ) -> None:
         self._machine, self._layout, self._book, self._options, self._clock = machine, layout, book, options, clock
+        self._fences = fences
+        self._upgrade = Upgrade()
         self._known: dict[str, Device] = {}
         self._lost: dict[str, tuple[Device, str]] = {}
         self._foreign: Mapping[str, str] = {}
@@ -71,6 +81,7 @@ class NodeState:
         self._known |= {device.uuid: device for device in found.inventory.devices}
         if found.inventory.devices:
             self.files, self._driver = found.files, found.inventory.driver
+            self._fences.look(device.uuid for device in found.inventory.devices)
         if found.problem != self._problem:
             _log.warning("driver", problem=found.problem or "none any more")
             self._problem = found.problem
@@ -99,6 +110,19 @@ class NodeState:
             self._runtime = version
             self._prepare()
             self.changed()
+
+    def learn_upgrade(self, upgrade: Upgrade) -> None:
+        """That the driver is being replaced, or no more: it is let go of, or opened again, at once."""
+        if upgrade != self._upgrade:
+            self._upgrade = upgrade
+            _log.info("driver upgrade", state=upgrade.why or "over", let_go=upgrade.lets_go)
+            self._machine.pause(upgrade.why if upgrade.lets_go else "")
+            self.look()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether only a new process can speak with the driver."""
+        return self._machine.is_stale
 
     def learn_foreign(self, users: Mapping[str, str]) -> None:
         """Who holds devices through other plugins."""
@@ -146,7 +170,7 @@ class NodeState:
         if self._fault is not None:
             return Tier("report", gate=False, problem=self._fault.what, remedy=self._fault.remedy)
         if self.uses_cdi:
-            return HOOK
+            return self._fenced
         runtime = self._runtime or "the container runtime"
         if self._options.without_cdi:
             return Tier("unverified", gate=False, problem=f"{runtime} has no CDI: no gate checks what starts")
@@ -155,9 +179,30 @@ class NodeState:
         return Tier("report", gate=False, problem=what, remedy=remedy)
 
     @property
+    def _fenced(self) -> Tier:
+        """The tier of a node with a gate: as good as that of its weakest device."""
+        if self._known and not self._fences.lacking(self._known):
+            return DRIVER
+        problem = self._fences.problem
+        if self._known and self._fences.policy is TierPolicy.DRIVER:
+            what = problem.what if problem else "nothing is known yet of what limits its devices"
+            return Tier("report", gate=True, problem=what, remedy=problem.remedy if problem else "wait for it")
+        if problem is not None and problem.is_ours:
+            return Tier("hook", gate=True, problem=problem.what, remedy=problem.remedy)
+        return HOOK
+
+    @property
     def is_ready(self) -> bool:
         """Whether shares can be handed out at all."""
-        return self.tier.isolation != "report"
+        return self.refusal is None
+
+    @property
+    def refusal(self) -> UnavailableError | None:
+        """Why nothing can be handed out now."""
+        if self._upgrade.why:
+            return UnavailableError(self._upgrade.why, "wait until it is through, or place the pod elsewhere")
+        tier = self.tier
+        return UnavailableError(tier.problem, tier.remedy) if tier.isolation == "report" else None
 
     def devices(self) -> tuple[Device, ...]:
         """All devices, those that are lost included and not healthy."""
@@ -180,16 +225,16 @@ class NodeState:
             self.tier,
             driver=self._driver,
             agent=tessera.__version__,
-            message=self._problem,
+            message=self._problem or self._upgrade.why,
         )
 
     def offer(self) -> Offer:
         """What ``Allocate`` may give now."""
-        unfit, tier = self.unfit(), self.tier
+        unfit = self.unfit()
         return Offer(
             devices={d.uuid: NodeDevice(d, vendor_of(d).node, unfit.get(d.uuid, "")) for d in self.devices()},
             payload=self.payload,
-            refusal=UnavailableError(tier.problem, tier.remedy) if tier.isolation == "report" else None,
+            refusal=self.refusal,
             plain=None if self.uses_cdi else self.files.plain,
         )
 

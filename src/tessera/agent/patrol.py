@@ -6,7 +6,7 @@ process between the two, so it takes two looks in a row.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -38,6 +38,8 @@ class Held:
     container: str
     container_id: str
     registered: frozenset[tuple[int, int]]
+    is_fenced: bool = False
+    """Whether the driver limits its memory as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Escape:
     uid: str = ""
     key: str = ""
     container: str = ""
+    is_fenced: bool = False
 
     @property
     def can_be_stopped(self) -> bool:
@@ -115,14 +118,24 @@ def _judge(process: DeviceProcess, start: int, roster: Roster, eyes: Eyes) -> Es
     if held is not None and held.uid == place.uid:
         if eyes.inner(process.pid) in held.registered:
             return None
-        return Escape(
-            Breach.UNREGISTERED, seen.pid, start, seen.uuid, seen.used_bytes, held.uid, held.key, held.container
+        return replace(
+            seen,
+            breach=Breach.UNREGISTERED,
+            uid=held.uid,
+            key=held.key,
+            container=held.container,
+            is_fenced=held.is_fenced,
         )
     key = roster.pods.get(place.uid, "")
     breach = Breach.UNGATED if key else Breach.STRANGER
     return Escape(breach, seen.pid, start, seen.uuid, seen.used_bytes, place.uid, key)
 
 
+_FENCED: Final = (
+    "without the limiter (a static program, another libc than glibc, or a program of another architecture): "
+    "the driver holds its memory but for managed memory, nothing holds its compute; "
+    "use a dynamically linked glibc image"
+)
 _WHY: Final = {
     Breach.UNREGISTERED: "without the limiter (a static program, another libc than glibc, or a program of another "
     "architecture), so no limit holds for it; use a dynamically linked glibc image",
@@ -138,4 +151,5 @@ def escape_message(escape: Escape, command: str, *, stopped: bool) -> str:
     where = f" of container {escape.container}" if escape.container else ""
     done = "was stopped: it used" if stopped else "uses"
     who = f"process {escape.pid} ({command}){where}"
-    return f"isolation absent: {who} {done} {escape.uuid}{held} {_WHY[escape.breach]}"
+    why = _FENCED if escape.is_fenced else _WHY[escape.breach]
+    return f"isolation absent: {who} {done} {escape.uuid}{held} {why}"

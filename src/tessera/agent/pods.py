@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from tessera.agent.cgroups import bare_id
 from tessera.core.placement import Grant
 from tessera.runtime.kube.events import Subject
 from tessera.runtime.kube.informer import Informer
@@ -41,6 +42,23 @@ class NodePods:
     def by_uid(self, uid: str) -> KubePod | None:
         """A pod that the watch has shown."""
         return self._by_uid.get(uid)
+
+    def is_over(self, uid: str) -> bool:
+        """Whether nothing of a pod runs any more, by the watch: it is gone, or its containers ended for good."""
+        pod = self._by_uid.get(uid)
+        return pod is None or pod.finished
+
+    def has_ended(self, uid: str, container: str, container_id: str) -> bool:
+        """Whether the kubelet says that this very container does not run any more (another may, after it)."""
+        pod = self._by_uid.get(uid)
+        statuses = statuses_of(pod) if pod and container_id else ()
+        return any(
+            status.name == container
+            and bare_id(status.container_id) == container_id
+            and status.state is not None
+            and status.state.running is None
+            for status in statuses
+        )
 
     async def listed(self) -> Iterable[KubePod]:
         """As the API server has them now. Raises :class:`ApiError` or :class:`ConnectionLostError`."""

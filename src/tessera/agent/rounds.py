@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tessera.agent.cgroups import Placement, bare_id, placement_of, running_pods
+from tessera.agent.fencing import FenceKeeper
 from tessera.agent.foreign import foreign_users, list_pod_resources
 from tessera.agent.health import reason_of
 from tessera.agent.layout import Layout
@@ -78,6 +79,8 @@ class Patrol:
         self._told_ungated: set[str] = set()
         self.escapes: tuple[Escape, ...] = ()
         self.killed = 0
+        self.is_fenced: Callable[[StoredShare], bool] = lambda _: False
+        """Whether a container's memory is limited by more than its limiter."""
         self.using: tuple[DeviceProcess, ...] = ()
 
     def look(self) -> None:
@@ -95,7 +98,11 @@ class Patrol:
 
     def _roster(self) -> Roster:
         shares = tuple(self._store.shares())
-        held = {id_: _held(share, id_) for share in shares if (id_ := self.container_id(share))}
+        held = {
+            id_: _held(share, id_, is_fenced=self.is_fenced(share))
+            for share in shares
+            if (id_ := self.container_id(share))
+        }
         return Roster(held, {share.grant.uid: share.grant.key for share in shares})
 
     def container_id(self, share: StoredShare) -> str:
@@ -120,8 +127,12 @@ class Patrol:
     def _stop(self, escape: Escape) -> None:
         if self._eyes.start(escape.pid) != escape.start_ticks:
             return
-        self.killed += signal_process(escape.pid, signal.SIGKILL)
+        self.end(escape.pid)
         _log.warning("killed", pid=escape.pid, pod=escape.key, container=escape.container)
+
+    def end(self, pid: int) -> None:
+        """End a process that no limit holds for any more."""
+        self.killed += signal_process(pid, signal.SIGKILL)
 
     def _look_at_containers(self) -> None:
         """Containers that run with an allocation and never passed the gate, seen twice."""
@@ -196,19 +207,21 @@ def _started(running: Mapping[str, Any]) -> float:
         return math.inf
 
 
-def _held(share: StoredShare, container_id: str) -> Held:
+def _held(share: StoredShare, container_id: str, *, is_fenced: bool) -> Held:
     region = read_region(share.region)
     processes = () if isinstance(region, str) else region.processes
     registered = frozenset((p.pid_namespace, p.pid) for p in processes)
     grant = share.grant
-    return Held(grant.uid, grant.key, grant.container, container_id, registered)
+    return Held(grant.uid, grant.key, grant.container, container_id, registered, is_fenced)
 
 
 class Sweeper:
     """Removes the shares of pods that are over, and limiters that nobody uses."""
 
-    def __init__(self, store: ShareStore, layout: Layout, pods: NodePods, node: NodeState) -> None:
-        self._store, self._layout, self._pods, self._node = store, layout, pods, node
+    def __init__(
+        self, store: ShareStore, layout: Layout, pods: NodePods, node: NodeState, fences: FenceKeeper
+    ) -> None:
+        self._store, self._layout, self._pods, self._node, self._fences = store, layout, pods, node, fences
 
     async def look(self) -> tuple[str, ...]:
         """One look; the uids whose shares were removed. Raises as :meth:`NodePods.listed`."""
@@ -217,7 +230,8 @@ class Sweeper:
             return ()
         # What our watch does not show may only be late: the API server decides, and the processes of this node.
         old = candidates(directories, await self._pods.listed(), now)
-        gone = over(old, running_pods()) if old else ()
+        # A fence that stands is taken down first: nobody would know of it without the share.
+        gone = tuple(u for u in over(old, running_pods()) if not self._fences.holds(u)) if old else ()
         for uid in gone:
             self._store.remove(uid)
         if gone:

@@ -1,8 +1,8 @@
 """The shares whose processes are on a device now, with their regions held open.
 
 Who belongs to which share is what the patrol goes by: the cgroup of a process, and the container that passed the
-gate. A container may write to its region's file and so may cut it off; touching a page that is no more would end
-the agent, so a region is looked at anew before it is used, and let go where it is not whole.
+gate. A container may write to its region's file and so may cut it off: then its pages read as zeros here, so a
+region that is not whole any more is let go.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -17,7 +17,6 @@ from tessera.core.units import WHOLE
 from tessera.runtime.log import logger
 from tessera.runtime.native import LiveRegion
 from tessera.runtime.nvml import DeviceProcess
-from tessera.wire.shm import SIZES
 
 _log: Final = logger("agent.running")
 
@@ -27,10 +26,9 @@ ShareKey = tuple[str, str]
 
 @dataclass(eq=False, slots=True)
 class Runner:
-    """A share whose processes are on a device; ``inode`` is that of the region's file when it was opened."""
+    """A share whose processes are on a device."""
 
     share: StoredShare
-    inode: int
     region: LiveRegion
     files: ExitStack
 
@@ -47,11 +45,7 @@ class Runner:
     @property
     def is_whole(self) -> bool:
         """Whether the region is still the file that was opened, at its full length."""
-        try:
-            about = self.share.region.stat()
-        except OSError:
-            return False
-        return (about.st_ino, about.st_size) == (self.inode, SIZES["region"])
+        return self.region.is_whole
 
 
 class Running:
@@ -103,16 +97,16 @@ class Running:
 
     def _join(self, id_: str, share: StoredShare) -> None:
         if id_ in self.runners and self.runners[id_].is_whole:
+            self.runners[id_].share = share  # it may have been granted another one since
             return
         self.leave(id_)
         files = ExitStack()
         try:
-            inode = share.region.stat().st_ino
             region = files.enter_context(LiveRegion(share.region, len(share.grant.devices)))
-        except (OSError, UnavailableError) as error:
+        except UnavailableError as error:
             _log.warning("region not opened", pod=share.grant.key, error=str(error))
             return
-        self.runners[id_] = Runner(share, inode, region, files)
+        self.runners[id_] = Runner(share, region, files)
 
     def leave(self, id_: str) -> None:
         """Let go of a region; its share may join again."""

@@ -4,7 +4,6 @@ The disk is what the gate, the sweeper and the next agent believe. A region is n
 the same share is found again and left as it is, and between two lives of a container it is only emptied.
 """
 
-import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from tessera.core.errors import UnavailableError
 from tessera.runtime.governing import set_policy, set_standing
 from tessera.runtime.native import DeviceLimits, LiveRegion, create_region
 from tessera.runtime.proc import pid_namespace, runs_since
-from tessera.wire.shm import FIELDS, SIZES, Region, RegionError, RegionProcess, parse_region
+from tessera.runtime.region import load_region
+from tessera.wire.shm import FIELDS, SIZES, Region, RegionError, RegionProcess
 
 _RECORD: Final = "share.json"
 _GATED: Final = "gated"
@@ -40,10 +40,11 @@ class ShareStore:
     """See the module.
 
     ``policy`` is what new regions say of the node: see :func:`~tessera.runtime.governing.set_policy`.
+    ``context_bytes`` is what a process's first context on a device is charged where it cannot measure it.
     """
 
-    def __init__(self, layout: Layout, policy: int = 0) -> None:
-        self._layout, self.policy = layout, policy
+    def __init__(self, layout: Layout, policy: int = 0, *, context_bytes: int = 0) -> None:
+        self._layout, self.policy, self._context_bytes = layout, policy, context_bytes
 
     def has(self, uid: str, container: str) -> bool:
         """Whether a container was given a share."""
@@ -87,6 +88,9 @@ class ShareStore:
             if self.find(grant.uid, grant.container) is None:
                 write_whole(directory / _RECORD, encode_grant(grant))
             return StoredShare(grant, region, (_read(directory / _GATED) or b"").decode(errors="replace"))
+        known = self._started(grant)
+        if known is not None:
+            return known
         if living(region):
             what = f"{grant.title} is given another share than its running processes hold"
             raise UnavailableError(what, "delete the pod, so that it starts anew")
@@ -95,12 +99,33 @@ class ShareStore:
             directory.mkdir(parents=True, exist_ok=True)
             create_region(region, f"{grant.uid}/{grant.container}"[:_SHARE_ID_LENGTH], limits_of(grant))
             _set_standing(region, grant, self.policy)
+            self._expect_contexts(region, len(grant.devices))
             region.chmod(0o666)  # processes of any user in the container write what they use
             write_whole(directory / _RECORD, encode_grant(grant))
         except OSError as error:
             what = f"the share of {grant.title} cannot be written to {directory}: {error.strerror}"
             raise UnavailableError(what, "see that the node's disk has room and can be written") from error
         return StoredShare(grant, region, "")
+
+    def _expect_contexts(self, region: Path, devices: int) -> None:
+        if self._context_bytes:
+            with LiveRegion(region, devices) as live:
+                for device in range(devices):
+                    live.expect_context(device, self._context_bytes)
+
+    def _started(self, grant: ContainerGrant) -> StoredShare | None:
+        """A share of the same devices that a container passed the gate with: it goes on until it is resized."""
+        try:
+            known = self.find(grant.uid, grant.container)
+        except (OSError, ValueError):
+            return None
+        if known is None or not known.gated or not self._holds(known.region, known.grant):
+            return None
+        return known if [d.uuid for d in known.grant.devices] == [d.uuid for d in grant.devices] else None
+
+    def rewrite(self, grant: ContainerGrant) -> None:
+        """A container that has a share was granted another one. Raises ``OSError``."""
+        write_whole(self._layout.share(grant.uid, grant.container) / _RECORD, encode_grant(grant))
 
     def _holds(self, region: Path, grant: ContainerGrant) -> bool:
         found = read_region(region)
@@ -149,11 +174,10 @@ def copy_whole(source: Path, path: Path) -> None:
 def read_region(path: Path) -> Region | str:
     """The region of a file, or what is wrong with it."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return parse_region(data)  # type: ignore[arg-type]  # a map reads like bytes
+        return load_region(path)
     except FileNotFoundError:
         return f"{path} is not there"
-    except (OSError, ValueError, RegionError) as error:
+    except (OSError, RegionError) as error:
         return f"{path}: {error}"
 
 

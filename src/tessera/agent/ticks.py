@@ -51,12 +51,18 @@ class Course:
     """What was measured of a share on one device; begun afresh where what is known does not add up any more."""
 
     def __init__(self, now: Moment) -> None:
+        self._members: frozenset[tuple[int, int]] = frozenset()
         self.begin(now)
 
     def begin(self, now: Moment) -> None:
         """Forget what was measured."""
         self.busy: BusyTime = begin_busy(now)
         self.calibration = Calibration()
+
+    def lacks(self, members: frozenset[tuple[int, int]]) -> bool:
+        """Whether one who was registered at the last look is not any more; these are the ones of this look."""
+        before, self._members = self._members, members
+        return bool(before - members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +148,10 @@ class Ticker:
         course = seat.course
         ours = {sample.pid for sample in own}
         samples = own if newest is None or newest.pid in ours else (*own, newest)
-        # Who ends takes its last sample along, and what it did was charged: both sums begin anew.
-        if not all(self._running.lives(pid) for pid in course.busy.stamps if pid not in ours):
+        # Who ends takes its last sample along, or was never sampled, and what it did was charged: both sums begin
+        # anew. The samples tell of one as soon as it is dead, the region of each once its slot was given back.
+        sampled = all(self._running.lives(pid) for pid in course.busy.stamps if pid not in ours)
+        if course.lacks(seat.runner.region.members()) or not sampled:
             course.begin(now)
         before = course.busy.busy_ns
         course.busy = add_samples(course.busy, samples, ours, now)

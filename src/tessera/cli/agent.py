@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from tessera.agent.app import Settings, agent, uninstall
+from tessera.agent.fences import TierPolicy
 from tessera.agent.health import overridden
 from tessera.agent.layout import CDI_DIRECTORY, GATE_NAME, GATE_SOCKET, PLUGIN_DIRECTORY, POD_RESOURCES, STATE
 from tessera.agent.node import ALWAYS, AUTO, NEVER, NodeOptions
@@ -61,6 +62,27 @@ Examples:
     default="refuse",
     show_default=True,
     help="What happens on a runtime without CDI: no gate can check there what starts.",
+)
+@click.option(
+    "--tier",
+    type=click.Choice(list(TierPolicy)),
+    default=TierPolicy.AUTO,
+    show_default=True,
+    help="What holds memory: the limiter, and the driver where it can (auto) or nothing is handed out (driver); "
+    "the limiter alone (hook).",
+)
+@click.option(
+    "--cgroup-root",
+    type=_PATH,
+    help="Where the node's cgroup v2 tree is seen.  [default: sys/fs/cgroup below --host-root]",
+)
+@click.option(
+    "--context-mib",
+    type=click.IntRange(0, 4096),
+    default=0,
+    show_default=True,
+    metavar="MIB",
+    help="What a first context is charged where the driver does not list a container's processes to itself.",
 )
 @click.option("--gate-socket", type=_PATH, default=GATE_SOCKET, show_default=True, help="Where the gate asks.")
 @click.option(
@@ -118,6 +140,9 @@ def command(  # noqa: PLR0913 -- one argument an option
     cdi_dir: Path,
     cdi: str,
     without_cdi: str,
+    tier: TierPolicy,
+    cgroup_root: Path | None,
+    context_mib: int,
     gate_socket: Path,
     plugin_dir: Path,
     pod_resources: Path,
@@ -152,7 +177,7 @@ def command(  # noqa: PLR0913 -- one argument an option
             library=LIMITER,
             gate=NATIVE / GATE_NAME,
         ),
-        description=_description(simulate),
+        description=_description(simulate, name),
         state=state_dir,
         plugin_directory=plugin_dir,
         pod_resources=pod_resources,
@@ -163,16 +188,19 @@ def command(  # noqa: PLR0913 -- one argument an option
         forget_faults=clear_faults,
         faults=_faults(xid_policy),
         root=host_root,
+        tier=tier,
+        cgroup_root=cgroup_root,
+        context_mib=context_mib,
     )
     return run(partial(agent, settings=settings, config=config), name="agent")
 
 
-def _description(simulate: str | None) -> Path | None:
-    """The description of the simulated machine; ``None`` for a real one."""
+def _description(simulate: str | None, node: str) -> Path | None:
+    """The description of the node's simulated machine; ``None`` for a real one."""
     if simulate is None:
         return None
     path = Path(simulate)
-    return path.resolve() if path.is_file() else simulated_machine(simulate).description
+    return path.resolve() if path.is_file() else simulated_machine(simulate, node).description
 
 
 def freezes(text: str) -> dict[Priority, float]:

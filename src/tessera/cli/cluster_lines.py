@@ -11,7 +11,7 @@ from tessera.cluster.account import Account, Contained, Neighbour
 from tessera.cluster.anomalies import Anomaly
 from tessera.cluster.devices import DeviceRow, Devices, Holding, How
 from tessera.cluster.top import DeviceUse, PodUse, Top
-from tessera.cluster.words import charge_text
+from tessera.cluster.words import charge_text, tier_text
 from tessera.core.placement import Charge
 from tessera.core.units import WHOLE
 
@@ -49,7 +49,7 @@ def device_lines(found: Devices, *, wide: bool = False) -> Iterator[str]:
 
 def device_cells(row: DeviceRow, *, wide: bool = False) -> tuple[str, ...]:
     """A device as cells."""
-    more = (row.uuid, row.vendor, _or_dash(row.numa), row.isolation) if wide else ()
+    more = (row.uuid, row.vendor, _or_dash(row.numa), row.isolation or UNKNOWN) if wide else ()
     return (
         row.node,
         str(row.index),
@@ -114,6 +114,8 @@ def account_lines(account: Account, *, wide: bool = False) -> Iterator[str]:
         yield _fact("asked", line)
     if account.dialect:
         yield _fact("dialect", account.dialect)
+    if account.tier is not None:
+        yield _fact("tier", tier_text(account.tier))
     for container in account.containers:
         yield from _container_lines(container)
     yield from _some("beside it", list(map(_neighbour, account.beside)), _HOLDERS_SHOWN, wide=wide)

@@ -18,6 +18,7 @@ _STATES = {
     State.WAITING: "waits",
     State.STARTING: "starts",
     State.RUNNING: "runs",
+    State.PAUSED: "is paused",
     State.UNWATCHED: "runs unwatched (its supervisor was killed; the share stays taken until its processes end)",
 }
 _EPILOG: Final = """\b

@@ -1,4 +1,7 @@
-"""``kubectl tessera``: devices, accounts and use of a cluster. Read-only; ``tessera kubectl`` is the same."""
+"""``kubectl tessera``: devices, accounts and use of a cluster; ``tessera kubectl`` is the same.
+
+Everything but ``resize`` only reads; that writes a wish on a pod.
+"""
 
 import sys
 import time
@@ -18,10 +21,12 @@ from tessera.cli.exits import Exit, exit_code
 from tessera.cluster.account import Account, account_of
 from tessera.cluster.devices import Devices, devices_of
 from tessera.cluster.observe import observe
+from tessera.cluster.resize import Answer, wish
 from tessera.cluster.subject import node_names, pod_names, pod_subject, seen_pod, selected_nodes
 from tessera.cluster.top import Top, top_devices, top_pods
 from tessera.cluster.usage import used_now
 from tessera.core.errors import TesseraError
+from tessera.runtime.clock import SystemClock
 from tessera.runtime.kube.client import ApiClient
 from tessera.runtime.kube.config import ClusterConfig
 
@@ -42,6 +47,7 @@ Examples:
   kubectl tessera explain my-pod -n research
   kubectl tessera top pods -A
   kubectl tessera top devices --once -o json
+  kubectl tessera resize my-pod --memory 12Gi --compute 30%
   tessera kubectl devices      where kubectl, or the plugin on its PATH, is missing
 
 \b
@@ -83,8 +89,8 @@ def _style(*, watch: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Look at a cluster's devices: who holds and uses them, and why a pod is where it is or waits.
 
-    Changes nothing, and needs the right to list pods, nodes and gpunodes; `top` also to get pods/proxy in
-    Tessera's own namespace.
+    Needs the right to list pods, nodes and gpunodes; `top` also to get pods/proxy in Tessera's own namespace, and
+    `resize`, which alone changes something, to patch pods.
     """
     ctx.obj = given
 
@@ -177,6 +183,38 @@ def top(ctx: click.Context, /, **given: Any) -> int:
     live = not given["once"] and given["style"] in ("table", "wide") and sys.stdout.isatty()
     given = {**given, "live": live}
     return _show(given, lambda: ask(config, question), lambda found: top_lines(found, devices=of_devices))
+
+
+@command.command("resize")
+@click.argument("pod", shell_complete=_completed(pod_names))
+@click.option("-c", "--container", metavar="NAME", help="Which container, where several have a share.")
+@click.option("--memory", metavar="AMOUNT", help="Memory of each of its devices: 8Gi, 8192Mi, 25%.")
+@click.option("--compute", metavar="PERCENT", help="Compute of each of its devices: 30%.")
+@_options
+@click.pass_context
+def resize(ctx: click.Context, /, **given: Any) -> int:
+    """Wish another share for a container of POD while it runs; what is not said stays as it is.
+
+    The scheduler grants it where the devices have room, and the node puts it in force. Exit code 1: not yet.
+    """
+    if given["memory"] is None and given["compute"] is None:
+        raise click.UsageError("say what to change: --memory, --compute or both")
+    config, default = _config(ctx, given)
+    namespace, name = pod_subject(given["pod"], default, "resize")
+    said = {key: given[key] for key in ("container", "memory", "compute")}
+    answer = ask(config, lambda client: wish(client, SystemClock(), namespace, name, **said))
+    click.echo(answer_line(answer))
+    return Exit.OK if answer.granted else Exit.NO
+
+
+def answer_line(answer: Answer) -> str:
+    """What became of a wish, on one line."""
+    who = f"container {answer.container} of pod {answer.pod}"
+    if answer.granted:
+        return f"{who}: granted; its node puts it in force, or tells the pod why not"
+    if answer.note:
+        return f"{who}: not granted: {answer.note}"
+    return f"{who}: wished for, and not answered yet: does tessera-scheduler run?"
 
 
 # printing

@@ -96,6 +96,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     asked: tuple[str, ...] = ()
     dialect: str | None = None
     node: str | None = None
+    tier: str | None = None
+    """What holds memory on its node: driver, hook, unverified, report; empty where its agent does not say."""
     containers: tuple[Contained, ...] = ()
     beside: tuple[Neighbour, ...] = ()
     could_be_on: tuple[str, ...] = ()
@@ -213,6 +215,7 @@ def _placed(look: Look, blank: Account, held: Held, facts: PodFacts) -> Account:
         could_be_on=hosts,
         elsewhere=refusing,
         containers=containers,
+        tier=status.isolation if (status := look.statuses.get(placement.node)) else None,
         beside=tuple(_beside(look, placement)),
         scheduler_says="",
         notes=(*blank.notes, *_device_notes(look, placement)),

@@ -71,6 +71,8 @@ def _of_node(label: str, name: str, status: GPUNodeStatus, look: Look) -> Iterat
     said = f": {status.message}" if status.message else ""
     if status.isolation == REPORT_TIER:
         yield Anomaly(fault=Fault.NO_ISOLATION, object=label, text=f"nothing enforces limits{said}")
+    if not status.isolation:
+        yield Anomaly(fault=Fault.NO_ISOLATION, object=label, text="does not say what enforces limits")
     if not status.gate:
         text = f"containers start without being checked against their allocation{said}"
         yield Anomaly(fault=Fault.NO_GATE, object=label, text=text)

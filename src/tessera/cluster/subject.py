@@ -22,22 +22,24 @@ _BAD_REQUEST = 400
 _MANAGED = f"{MANAGED[0]}={MANAGED[1]}"
 
 
-def pod_subject(text: str, namespace: str) -> tuple[str, str]:
+def pod_subject(text: str, namespace: str, verb: str = "explain") -> tuple[str, str]:
     """Namespace and name of ``NAME``, ``pod/NAME`` or ``NAMESPACE/NAME``. Raises :class:`InputErrors`."""
     before, slash, name = text.rpartition("/")
     if not slash:
         before = "pod"
     kind = before.lower()
     if not name or "/" in before or "." in kind:
-        raise _wrong("explain", text, "is no pod's name", "name a pod: POD, pod/POD or NAMESPACE/POD")
+        raise _wrong(verb, text, "is no pod's name", "name a pod: POD, pod/POD or NAMESPACE/POD")
     if kind in _PODS:
         return namespace, name
     if kind in _WORKLOADS:
-        raise _wrong("explain", text, "is no pod", "name one of its pods; 'kubectl get pods' lists them")
+        raise _wrong(verb, text, "is no pod", "name one of its pods; 'kubectl get pods' lists them")
     return before, name
 
 
-async def seen_pod(client: KubeClient, namespace: str, name: str) -> tuple[SeenPod, PodFacts]:
+async def seen_pod(
+    client: KubeClient, namespace: str, name: str, verb: str = "explain"
+) -> tuple[SeenPod, PodFacts]:
     """One pod, ended or not. Raises :class:`InputErrors` where there is none."""
     try:
         with reading("get", PODS, namespace):
@@ -46,7 +48,7 @@ async def seen_pod(client: KubeClient, namespace: str, name: str) -> tuple[SeenP
         if error.code != _ABSENT:
             raise
         remedy = await _instead(client, namespace, name)
-        raise _wrong("explain", name, f"is no pod in namespace {namespace}", remedy) from error
+        raise _wrong(verb, name, f"is no pod in namespace {namespace}", remedy) from error
     return pod, Facts().of(pod)
 
 

@@ -1,6 +1,7 @@
 """Requests and shares in words, as ``tessera explain`` and ``tessera plan`` say them."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from tessera.core.placement import Charge, Grant
 from tessera.core.request import Claim, Constraints, ModelRule, Request
@@ -129,3 +130,17 @@ def charge_text(charge: Charge) -> str:
         return "whole"
     compute = render_percent(charge.compute_milli) if charge.compute_milli else "no reserved"
     return f"{render_mib(charge.memory_mib)}, {compute} compute"
+
+
+def tier_text(tier: str) -> str:
+    """What holds the memory of a node's shares, by the tier that its agent publishes."""
+    return _TIERS.get(tier, f"{tier}: what that is, this version does not know")
+
+
+_TIERS: Final = {
+    "": "unknown: the node's agent does not say what holds memory",
+    "driver": "driver: memory is held by the driver, whatever runs in the container, and by the limiter",
+    "hook": "hook: memory is held by the limiter",
+    "unverified": "unverified: memory is held by the limiter; no gate checks that containers have it",
+    "report": "report: nothing holds memory",
+}

@@ -5,6 +5,7 @@
     TesseraError
     ├── InputErrors        one or more Problems found in what a user wrote (exit code 2)
     └── UnavailableError   the world lacks something: a driver, a library, a device
+        └── StaleLibraryError   (runtime.nvml) the driver was replaced under this process
 
 A request that does not fit is not an error: it is a :class:`~tessera.core.placement.Rejected` value.
 """

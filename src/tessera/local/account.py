@@ -1,16 +1,16 @@
 """The account of one run for ``tessera explain``: what was asked, what it got and why, or what it waits for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.core.errors import InputErrors, Problem
 from tessera.local.admit import Declined, judge
 from tessera.local.ask import Ask, ask_text
 from tessera.local.book import Run, grants_of
-from tessera.local.machine import Machine, known_machines, node_of, open_driver
+from tessera.local.find import find_run
+from tessera.local.machine import Machine, node_of, open_driver
 from tessera.local.refusal import changes, holder_lines, reasons
 from tessera.local.repair import read_region
-from tessera.local.view import RunView, mended_runs, run_view
+from tessera.local.view import RunView, run_view
 from tessera.local.words import COMPUTE_NOTE, has_compute_limit
 
 
@@ -31,28 +31,12 @@ class Account:
 def account_of(name: str) -> Account:
     """The account of the run of this name or id on any machine of the state directory.
 
-    Raises :class:`InputErrors` where there is none, or one on several machines.
+    Raises :class:`~tessera.core.errors.InputErrors` where there is none, or one on several machines.
     """
-    found = [(machine, run, runs) for machine, run, runs in _all_runs() if name in (run.name, run.uid)]
-    if len(found) != 1:
-        raise InputErrors([_not_one(name, [run for _, run, _ in found], [run.name for _, run, _ in _all_runs()])])
-    machine, run, runs = found[0]
-    return _waiting(machine, run, runs) if run.waits else _holding(machine, run)
-
-
-def _all_runs() -> Iterator[tuple[Machine, Run, tuple[Run, ...]]]:
-    for machine in known_machines():
-        runs = mended_runs(machine)
-        yield from ((machine, run, runs) for run in runs)
-
-
-def _not_one(name: str, found: Iterable[Run], names: Iterable[str]) -> Problem:
-    ids = ", ".join(run.uid for run in found)
-    if ids:
-        return Problem("explain", "", "", name, "is the name of several runs", f"name one by its id: {ids}")
-    listed = ", ".join(names)
-    remedy = f"there are: {listed}" if listed else "there are no runs"
-    return Problem("explain", "", "", name, "is no run", remedy)
+    found = find_run(name, "explain")
+    return (
+        _waiting(found.machine, found.run, found.runs) if found.run.waits else _holding(found.machine, found.run)
+    )
 
 
 def _holding(machine: Machine, run: Run) -> Account:
@@ -82,6 +66,8 @@ def _notes(machine: Machine, run: Run) -> Iterator[str]:
                 f"{device.compute.throttled:,} launches on device {grant.index} waited for the compute limit, "
                 f"{waited:,.1f} s in all"
             )
+    if region.paused:
+        yield f"it is paused: no launch begins before 'tessera resume {run.name}'"
     if region.full:
         yield f"{region.full} processes were refused because all process slots of the share were taken"
 

@@ -6,7 +6,7 @@ allocator's, on the ledger rebuilt from the book.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -107,6 +107,15 @@ def _ahead(node: Node, pod: Pod, wanted: Run, runs: Sequence[Run]) -> tuple[Run,
         and run.uid != wanted.uid
         and (not wanted.ticket or run.ticket < wanted.ticket)
         and not mine.isdisjoint(_candidates(node, pod_of(run.ask, run.uid, run.name)))
+    )
+
+
+def waiting_for(node: Node, uuids: Collection[str], runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs that wait and may need one of these devices."""
+    return tuple(
+        run
+        for run in runs
+        if run.waits and not _candidates(node, pod_of(run.ask, run.uid, run.name)).isdisjoint(uuids)
     )
 
 

@@ -196,6 +196,20 @@ def _charged(ask: Ask) -> ShareSpec:
     return ShareSpec(memory, memory, ComputeMilli(milli), ComputeMilli(milli))
 
 
+def resized_ask(ask: Ask, memory: str | None, compute: str | None) -> Ask:
+    """The ask with other words for memory, compute or both; what is ``None`` means the same as before.
+
+    So what was left out is said where it would mean something else now: a whole device was all of its memory and
+    compute, and compute alone meant the same part of the memory.
+    """
+    unsaid = "100%" if ask.is_whole else None
+    return replace(
+        ask,
+        memory=memory or ask.memory or unsaid or ask.compute,
+        compute=compute or ask.compute or unsaid,
+    )
+
+
 def pod_of(ask: Ask, uid: str, name: str) -> Pod:
     """The ask as the allocator takes it: a pod of one container."""
     models = (ModelRule(_model_pattern(ask.model)),) if ask.model else ()

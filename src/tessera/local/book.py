@@ -150,6 +150,12 @@ class Book:
         """The run waits no longer: it holds this."""
         self._db.execute("UPDATE runs SET placement = ?, why = ? WHERE uid = ?", (_encode(placement), why, uid))
 
+    def resize(self, uid: str, ask: Ask, placement: Placement) -> None:
+        """The run asks for this now, and holds this."""
+        self._db.execute(
+            "UPDATE runs SET ask = ?, placement = ? WHERE uid = ?", (_encode(ask), _encode(placement), uid)
+        )
+
     def record_child(self, uid: str, child: Identity) -> None:
         """Write down who runs the command."""
         self._db.execute("UPDATE runs SET child = ? WHERE uid = ?", (_encode(child), uid))

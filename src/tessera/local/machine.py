@@ -59,13 +59,16 @@ def this_machine() -> Machine:
     return _prepared(os.uname().nodename, "machine")
 
 
-def simulated_machine(spec: str) -> Machine:
-    """The simulated machine that ``spec`` names. Raises :class:`InputErrors`."""
+def simulated_machine(spec: str, node: str = "") -> Machine:
+    """The simulated machine that ``spec`` names. Raises :class:`InputErrors`.
+
+    With the name of a ``node`` of a cluster it is that node's own: no two nodes have a device in common.
+    """
     count, model, memory_mib = parse_spec(spec)
     nominal = "" if memory_mib == model.memory_mib else f":{memory_mib}Mi"
-    name = f"{count}x{re.sub('[^A-Za-z0-9.]+', '-', model.name)}{nominal}"
+    name = f"{count}x{re.sub('[^A-Za-z0-9.]+', '-', model.name)}{nominal}{f'@{node}' if node else ''}"
     directory = make_directory(state_directory(), "sim", name)
-    write_once(directory / _DESCRIPTION, _describe(count, model, memory_mib))
+    write_once(directory / _DESCRIPTION, _describe(count, model, memory_mib, node))
     return _prepared(name, "sim", name)
 
 
@@ -113,16 +116,17 @@ def parse_spec(spec: str) -> tuple[int, DeviceModel, int]:
     return count, model, memory_mib
 
 
-def simulated_uuid(model: str, index: int) -> str:
+def simulated_uuid(model: str, index: int, node: str = "") -> str:
     """The uuid of a simulated device: the same whenever it is asked for, and seen to be one."""
-    return f"GPU-{_UUID_MARK}-{zlib.crc32(model.encode()) & 0xFFFF:04x}-4000-8000-{index:012d}"
+    kind, place = zlib.crc32(model.encode()) & 0xFFFF, zlib.crc32(node.encode())
+    return f"GPU-{_UUID_MARK}-{kind:04x}-4000-8000-{place:08x}{index:04d}"
 
 
-def _describe(count: int, model: DeviceModel, memory_mib: int) -> str:
+def _describe(count: int, model: DeviceModel, memory_mib: int, node: str) -> str:
     """The description that the simulated driver reads. The first half of the devices is on NUMA node 0."""
     lines = ["driver version=13.0 context_mib=0"]
     for index in range(count):
-        uuid, numa = simulated_uuid(model.name, index), int(count > 1 and index >= (count + 1) // 2)
+        uuid, numa = simulated_uuid(model.name, index, node), int(count > 1 and index >= (count + 1) // 2)
         lines.append(
             f'device uuid={uuid} name="{model.name}" memory_mib={memory_mib} '
             f"pci=0000:{index + 7:02x}:00.0 numa={numa}"

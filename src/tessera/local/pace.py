@@ -25,11 +25,10 @@ _CAP: Final = "device_control.cap_milli"
 
 @dataclass(slots=True, eq=False)
 class _Course:
-    """One limited device: its place in the region, and what was measured of the run there."""
+    """One device: its place in the region, and what was measured of the run there."""
 
     device: int
     uuid: str
-    milli: int
     busy: BusyTime
     calibration: Calibration
 
@@ -39,32 +38,41 @@ class _Course:
 
 
 class Pacer:
-    """Tells a region, every :data:`TICK_SECONDS`, what its run had of each device on which it is limited."""
+    """Tells a region, every :data:`TICK_SECONDS`, what its run had of each device on which it is limited.
+
+    The limits are those that the region has at the time: they may be changed while the run goes on.
+    """
 
     def __init__(
         self, region: LiveRegion, nvml: Nvml, grants: Iterable[Grant], is_ours: Callable[[int], bool]
     ) -> None:
         self._region, self._nvml, self._is_ours = region, nvml, is_ours
         self._members: frozenset[tuple[int, int]] = frozenset()
-        self._all = [
-            _Course(device, grant.uuid, grant.share.compute_limit, begin_busy(_now()), Calibration())
-            for device, grant in enumerate(grants)
+        self._every = [
+            _Course(device, grant.uuid, begin_busy(_now()), Calibration()) for device, grant in enumerate(grants)
         ]
-        self._courses = [course for course in self._all if 0 < course.milli < WHOLE]
-        self.due = time.monotonic() if self._courses else math.inf
+        self._courses: list[_Course] = []
+        self.due = math.inf
         """When :meth:`tick` has something to do, on the monotonic clock; never for a run that takes no turns."""
+        self.learn()
 
     def learn(self) -> None:
         """Look which devices the run takes turns on: by its own limit, or because others go before it."""
-        before = self._courses
-        self._courses = [c for c in self._all if 0 < c.milli < WHOLE or self._region.word(c.device, _CAP)]
-        for course in self._courses:
-            if course not in before:
+        taking = [course for course in self._every if self._takes_turns(course)]
+        for course in taking:
+            if course not in self._courses:
                 course.begin()
-        if self._courses and self.due == math.inf:
-            self.due = time.monotonic()
-        elif not self._courses:
+        if not taking:
             self.due = math.inf
+        elif not self._courses:
+            self.due = time.monotonic()
+        self._courses = taking
+
+    def _takes_turns(self, course: _Course) -> bool:
+        return 0 < self._milli(course) < WHOLE or self._region.word(course.device, _CAP) > 0
+
+    def _milli(self, course: _Course) -> int:
+        return self._region.demand(course.device)[0]
 
     def tick(self) -> None:
         """Measure and tell, if it is due. Raises :class:`~tessera.runtime.native.RegionCallError`."""
@@ -87,7 +95,8 @@ class Pacer:
         else:
             ours = {pid for pid in {sample.pid for sample in samples} if self._is_ours(pid)}
             course.busy = add_samples(course.busy, samples, ours, now)
-        self._region.tick(course.device, course.calibration, course.busy.reading, course.milli, now.monotonic_ns)
+        granted = self._milli(course)
+        self._region.tick(course.device, course.calibration, course.busy.reading, granted, now.monotonic_ns)
 
 
 def _now() -> Moment:

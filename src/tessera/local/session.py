@@ -25,13 +25,14 @@ from tessera.local.launch import (
     find_program,
     require_libraries,
 )
-from tessera.local.machine import bytes_of, named_machine, node_of, open_driver
+from tessera.local.machine import named_machine, node_of, open_driver
+from tessera.local.repair import limits_of
 from tessera.local.supervise import Supervisor, Terms
 from tessera.local.wait import wait_for
 from tessera.local.words import COMPUTE_NOTE, has_compute_limit, run_text
 from tessera.local.yielding import set_standings
 from tessera.runtime.elf import preload_obstacle
-from tessera.runtime.native import DeviceLimits, create_region
+from tessera.runtime.native import create_region
 from tessera.runtime.nvml import Inventory, Nvml
 from tessera.runtime.proc import crash_point, own_identity
 
@@ -135,16 +136,7 @@ def _say_start(book: Book, run: Run, say: Callable[[str], None]) -> None:
 def _supervise(book: Book, run: Run, nvml: Nvml, terms: Terms, command: Command) -> int:
     path = region_path(book.machine, run.uid)
     try:
-        create_region(path, run.uid, [
-            DeviceLimits(
-                uuid=grant.uuid,
-                memory_limit=bytes_of(grant.share.memory_limit),
-                memory_request=bytes_of(grant.share.memory_request),
-                compute_limit_milli=grant.share.compute_limit,
-                compute_request_milli=grant.share.compute_request,
-            )
-            for grant in grants_of(run)
-        ])  # fmt: skip
+        create_region(path, run.uid, limits_of(run))
         set_standings(path, grants_of(run))
         crash_point("after-region")
         return Supervisor(book, run, nvml, terms).run(command)

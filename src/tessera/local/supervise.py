@@ -15,16 +15,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.errors import TesseraError
+from tessera.core.errors import TesseraError, UnavailableError
 from tessera.local.book import Book, Run, grants_of, region_path
 from tessera.local.launch import Command, become_subreaper, start
 from tessera.local.pace import Pacer
+from tessera.local.repair import differs, enforce_now, read_region
 from tessera.local.watch import NOTHING_SEEN, escape_message, look_at
 from tessera.local.yielding import Yielder
-from tessera.runtime.native import LIMITER, LiveRegion
+from tessera.runtime.native import LIMITER, LiveRegion, RegionCallError
 from tessera.runtime.nvml import DEVICE_FILES, DeviceProcess, Nvml
 from tessera.runtime.proc import (
     command_of,
@@ -66,6 +68,7 @@ class Supervisor:
         self._seen = NOTHING_SEEN
         self._warned: set[int] = set()
         self._lingering: tuple[int, ...] = ()
+        self._version = book.version()
 
     def run(self, command: Command) -> int:
         """Start the command, stay, release; what to exit with."""
@@ -79,6 +82,8 @@ class Supervisor:
                     self._child = start(command, mask, self._record_child)
                     crash_point("after-start")
                     self._stay(region)
+                except RegionCallError as error:
+                    raise self._spoiled(region) from error
                 finally:
                     self._end_all()
                     self._release(region)
@@ -107,6 +112,7 @@ class Supervisor:
                 self._give_way(yielder)
             if time.monotonic() >= due:
                 due = time.monotonic() + LOOK_SECONDS
+                self._heed_book(region)
                 holders = self._look(region)
                 if self._status is not None and not holders:
                     return
@@ -124,6 +130,24 @@ class Supervisor:
         )
         for pid in descendants(os.getpid()):
             self._send(pid, signal.SIGKILL)
+
+    def _heed_book(self, region: LiveRegion) -> None:
+        """See that the region is still the run's, and says what the book says: who changes both may be killed."""
+        if not region.is_whole:
+            raise self._spoiled(region)
+        version = self._book.version()
+        if version == self._version:
+            return
+        self._version = version
+        said = read_region(self._book.machine, self._run.uid)
+        run = next((run for run in self._book.runs() if run.uid == self._run.uid), None)
+        if said is not None and run is not None and differs(said, run):
+            with self._book.change():
+                enforce_now(self._book, self._run.uid)
+
+    def _spoiled(self, region: LiveRegion) -> UnavailableError:
+        what = f"{region.path} was removed, replaced or cut off, and with it the limits of the run"
+        return UnavailableError(what, "the command was ended; leave the state directory to tessera")
 
     def _take_signal(self, seconds: float) -> None:
         found = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, seconds)
@@ -216,10 +240,15 @@ class Supervisor:
 
     def _release(self, region: LiveRegion) -> None:
         crash_point("before-release")
-        region.limit_memory([0] * len(self._indices))
+        self._revoke(region)
         crash_point("after-revoke")
         with self._book.change():
+            self._revoke(region)  # also when it was resized in this very moment
             self._book.remove(self._run.uid)
             crash_point("before-commit-release")
         crash_point("after-release")
         region.path.unlink(missing_ok=True)
+
+    def _revoke(self, region: LiveRegion) -> None:
+        with suppress(RegionCallError):  # cut off by its own run, which has no limits any more and is ended
+            region.limit_memory([0] * len(self._indices))

@@ -32,6 +32,8 @@ class State(StrEnum):
     WAITING = "waiting"
     STARTING = "starting"
     RUNNING = "running"
+    PAUSED = "paused"
+    """It runs, and its launches are held until it is resumed."""
     UNWATCHED = "unwatched"
     """Its supervisor was killed; processes that it left still hold the share, and the share stays theirs."""
 
@@ -80,6 +82,7 @@ class RunView:
     simulated: bool
     devices: tuple[ShareView, ...]
     processes: tuple[ProcessView, ...]
+    paused: bool = False
 
     @property
     def memory_used_mib(self) -> int:
@@ -144,7 +147,7 @@ def run_view(machine: Machine, run: Run) -> RunView:
     return RunView(
         id=run.uid,
         name=run.name,
-        state=_state(run),
+        state=_state(run, region),
         user=run.user,
         pid=who.pid,
         supervisor_pid=run.supervisor.pid,
@@ -152,6 +155,7 @@ def run_view(machine: Machine, run: Run) -> RunView:
         command=run.command,
         machine=machine.name,
         simulated=machine.is_simulated,
+        paused=region is not None and region.paused,
         devices=_shares(run, region),
         processes=tuple(
             ProcessView(p.pid, command_of(p.pid) or p.command, _mib(sum(p.used_bytes))) for p in living(region)
@@ -159,12 +163,14 @@ def run_view(machine: Machine, run: Run) -> RunView:
     )
 
 
-def _state(run: Run) -> State:
+def _state(run: Run, region: Region | None) -> State:
     if run.waits:
         return State.WAITING
     if not is_watched(run):
         return State.UNWATCHED
-    return State.STARTING if run.child is None else State.RUNNING
+    if run.child is None:
+        return State.STARTING
+    return State.PAUSED if region is not None and region.paused else State.RUNNING
 
 
 def _mib(amount: int) -> int:

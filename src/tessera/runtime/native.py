@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import tessera
 from tessera.core.errors import UnavailableError
-from tessera.wire.shm import FIELDS, SIZES
+from tessera.wire.shm import FIELDS, PHASE_LIVE, SIZES, STATE_PHASE_MASK
 
 NATIVE: Final = Path(tessera.__file__).parent / "_native"
 LIMITER: Final = NATIVE / "libtessera.so"
@@ -168,8 +168,11 @@ def _library() -> ctypes.CDLL:
         "tessera_region_used": ((pointer, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64)), number),
         "tessera_region_processes": ((pointer, ctypes.POINTER(_Process), ctypes.c_size_t), number),
         "tessera_region_set_memory_limit": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
+        "tessera_region_set_compute_limit": ((pointer, ctypes.c_uint32, ctypes.c_uint32), number),
         "tessera_region_set_compute": ((pointer, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32), number),
         "tessera_region_pause": ((pointer, ctypes.c_uint32), number),
+        "tessera_region_set_requests": ((pointer, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32), number),
+        "tessera_region_set_context_bytes": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
         "tessera_region_set_unseen": ((pointer, ctypes.c_uint32, ctypes.c_uint64), number),
         "tessera_region_tick": (
             (pointer, ctypes.c_uint32, pointer, ctypes.POINTER(_Reading), ctypes.c_uint32, ctypes.c_uint64),
@@ -220,6 +223,15 @@ def lend_compute(shares: Sequence[Borrower]) -> tuple[int, ...]:
     return tuple(granted)
 
 
+def _file_of(path: Path) -> tuple[int, int]:
+    """Inode and length of a file; of none, where there is nothing that can be looked at."""
+    try:
+        about = path.stat()
+    except OSError:
+        return 0, 0
+    return about.st_ino, about.st_size
+
+
 def create_region(path: Path, share_id: str, devices: Sequence[DeviceLimits]) -> None:
     """Write a new region at ``path``, whole or not at all. Raises :class:`RegionCallError`."""
     if len(devices) > MAX_DEVICES:
@@ -240,15 +252,25 @@ def create_region(path: Path, share_id: str, devices: Sequence[DeviceLimits]) ->
 
 
 class LiveRegion:
-    """A region mapped read-write, for the supervisor of its share; a context manager."""
+    """A region mapped read-write, for the supervisor of its share; a context manager.
+
+    Where a tenant cuts the file off, what is read turns to zeros and what is written is lost; nobody is ended by
+    it. Ask :attr:`is_whole` before believing what was read.
+    """
 
     def __init__(self, path: Path, device_count: int) -> None:
         self.path = path
         self._devices = device_count
         self._pointer = ctypes.c_void_p()
+        self._inode = _file_of(path)
         code: int = _library().tessera_region_open(str(path).encode(), ctypes.byref(self._pointer))
         if code:
             raise RegionCallError(path, code)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its path still leads to the file that was opened, at its full length."""
+        return _file_of(self.path) == self._inode and self._inode[1] == SIZES["region"]
 
     def __enter__(self) -> "LiveRegion":
         return self
@@ -290,6 +312,16 @@ class LiveRegion:
             for row in rows[: min(count, MAX_PROCESSES)]
         )
 
+    def members(self) -> frozenset[tuple[int, int]]:
+        """Who is registered, as slot and a word that no two processes share; cheaper than :meth:`processes`.
+
+        Who died stays a member until somebody gives back what it held.
+        """
+        usage, first = FIELDS["region.usage"][0], FIELDS["region.slot"][0]
+        used = min(self._word(usage, "usage.slot_high_water"), MAX_PROCESSES)
+        words = ((slot, self._word(first + slot * SIZES["slot"], "slot.state")) for slot in range(used))
+        return frozenset((slot, word) for slot, word in words if word & STATE_PHASE_MASK == PHASE_LIVE)
+
     def limit_memory(self, limits: Sequence[int]) -> None:
         """Set the limit of each device, in bytes; the next allocation of any process sees it."""
         for device, limit in enumerate(limits):
@@ -298,6 +330,21 @@ class LiveRegion:
     def limit_compute(self, device: int, milli: int, mode: int) -> None:
         """Set a device's compute limit and what it means; launches that wait see it within 10 ms."""
         self.counted(_library().tessera_region_set_compute(self._pointer, device, milli, mode))
+
+    def resize(self, device: int, limits: DeviceLimits) -> None:
+        """Put another share of a device in force, under running processes.
+
+        A compute limit keeps its mode; one that was of no effect becomes a hard one.
+        """
+        library, milli = _library(), limits.compute_limit_milli
+        request = limits.memory_request, limits.compute_request_milli
+        self.counted(library.tessera_region_set_memory_limit(self._pointer, device, limits.memory_limit))
+        self.counted(library.tessera_region_set_requests(self._pointer, device, *request))
+        self.counted(library.tessera_region_set_compute_limit(self._pointer, device, milli))
+
+    def expect_context(self, device: int, amount: int) -> None:
+        """Say what a process's first context on a device is charged, in bytes, where it cannot measure it."""
+        self.counted(_library().tessera_region_set_context_bytes(self._pointer, device, amount))
 
     def demand(self, device: int) -> tuple[int, int, int]:
         """A device's compute limit in milli-devices, its mode, and when a launch waited last.

@@ -22,6 +22,7 @@ from tessera.core.device import Device
 from tessera.core.errors import UnavailableError
 from tessera.core.units import BYTES_PER_MIB, MiB
 from tessera.runtime.native import SIMULATED_NVML, require_library
+from tessera.runtime.nvml_limits import GroupLimits
 from tessera.vendors.models import find_model
 
 MACHINE_VARIABLE: Final = "TESSERA_SIM_MACHINE"
@@ -82,6 +83,10 @@ class ProcessSample:
     percent: int
 
 
+class StaleLibraryError(UnavailableError):
+    """The driver is another than this process's library speaks with: it was replaced since the process started."""
+
+
 class Nvml:
     """An initialised NVML. Opened by :func:`open_nvml`."""
 
@@ -106,7 +111,7 @@ class Nvml:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(nvml.nvmlDeviceGetUUID(handle))
             name = _text(nvml.nvmlDeviceGetName(handle))
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle).total // BYTES_PER_MIB
+            memory = self._usable(handle) // BYTES_PER_MIB
         except nvml.NVMLError as error:
             return Fault(index, str(error))
         if self._is_partitioned(handle):
@@ -123,6 +128,17 @@ class Nvml:
             milli_tflops=model.milli_tflops if model else None,
         )
 
+    def _usable(self, handle: object) -> int:
+        """Bytes that programs can have: without what the driver keeps, where it tells them apart.
+
+        Shares of the whole card would not fit on it otherwise (KAI-Scheduler#2212: 450 MiB of a T4).
+        """
+        nvml = self._nvml
+        told = self._or_none(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+        if told is not None:
+            return int(told.total) - int(told.reserved)
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+
     def _is_partitioned(self, handle: object) -> bool:
         mode = self._or_none(lambda: self._nvml.nvmlDeviceGetMigMode(handle))
         return mode is not None and mode[0] == self._nvml.NVML_DEVICE_MIG_ENABLE
@@ -132,15 +148,28 @@ class Nvml:
         node = self._or_none(lambda: self._nvml.nvmlDeviceGetNumaNodeId(handle))
         if node is not None:
             return int(node)
-        pci = self._or_none(lambda: self._nvml.nvmlDeviceGetPciInfo(handle))
-        if pci is None or os.environ.get(MACHINE_VARIABLE):
+        address = self._address(handle)
+        if address is None or os.environ.get(MACHINE_VARIABLE):
             return None
-        address = _text(pci.busId).lower()[-12:]
         try:
             found = int(Path("/sys/bus/pci/devices", address, "numa_node").read_text())
         except (OSError, ValueError):
             return None
         return found if found >= 0 else None
+
+    def _address(self, handle: object) -> str | None:
+        pci = self._or_none(lambda: self._nvml.nvmlDeviceGetPciInfo(handle))
+        return None if pci is None else _text(pci.busId).lower()[-12:]
+
+    def address(self, uuid: str) -> str | None:
+        """A device's PCI address as the kernel writes it (``0000:07:00.0``); ``None`` where the driver does not
+        say.
+        """
+        return self._address(self._handles[uuid])
+
+    def group_limits(self) -> GroupLimits:
+        """The memory limits of cgroups, for as long as this NVML is open."""
+        return GroupLimits(self._nvml, self._handles)
 
     def processes(self) -> tuple[DeviceProcess, ...]:
         """Every process that uses a known device, once a device; those of devices that fail are left out."""
@@ -250,6 +279,8 @@ def open_nvml(description: Path | None = None) -> Iterator[Nvml]:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
+        if error.value == nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            raise StaleLibraryError(f"the driver was replaced ({error})", "start this process anew") from error
         raise UnavailableError(f"no NVIDIA driver found ({error})", _NO_DRIVER) from error
     try:
         yield Nvml(nvml)

@@ -28,9 +28,11 @@ from tessera.scheduler.audit import Audit
 from tessera.scheduler.debug import routes
 from tessera.scheduler.extender import Extender
 from tessera.scheduler.facts import Facts, PodFacts
+from tessera.scheduler.growth import Room, room_of
 from tessera.scheduler.mandate import Mandate
 from tessera.scheduler.meters import Meters, expose_state
 from tessera.scheduler.offers import Amounts, offered_by
+from tessera.scheduler.resize import Resizer
 from tessera.scheduler.state import RESERVATION_SECONDS, Notice, State
 from tessera.scheduler.teller import Teller
 from tessera.scheduler.waker import Waker
@@ -78,15 +80,17 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a Node. ``offered`` is nearly always one of two objects, so 5,000 of them take no room."""
+    """What is kept of a Node. ``offered`` is nearly always one of two objects, so 5,000 of them weigh nothing."""
 
     name: str
     labels: dict[str, str]
     offered: Amounts
+    room: Room
 
 
 def _seen(node: KubeNode) -> _Seen:
-    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(node.status.allocatable))
+    amounts = node.status.allocatable
+    return _Seen(node.metadata.name, node.metadata.labels or {}, offered_by(amounts), room_of(amounts))
 
 
 class Scheduler:
@@ -136,7 +140,7 @@ class Scheduler:
 
     def _saw_node(self, old: _Seen | None, new: _Seen | None) -> None:
         if new is not None:
-            self.state.saw_node(new.name, new.labels, new.offered)
+            self.state.saw_node(new.name, new.labels, new.offered, new.room)
         elif old is not None:
             self.state.saw_node(old.name, None)
 
@@ -223,8 +227,9 @@ class Scheduler:
 class Chores:
     """What is done beside deciding, about twice a second."""
 
-    def __init__(self, scheduler: Scheduler, teller: Teller, waker: Waker, audit: Audit) -> None:
+    def __init__(self, scheduler: Scheduler, teller: Teller, waker: Waker, resizer: Resizer, audit: Audit) -> None:
         self._scheduler, self._teller, self._waker, self._audit = scheduler, teller, waker, audit
+        self._resizer = resizer
         self._meters = scheduler.meters
 
     async def run(self) -> None:
@@ -237,6 +242,7 @@ class Chores:
                 self._tell(notices)
                 self._check()
                 self._meters.wakes.inc(await self._waker.turn())
+                self._meters.resized.inc(await self._resizer.turn())
 
     def _expire(self) -> None:
         for held in self._scheduler.state.expire(self._scheduler.clock.monotonic()):
@@ -278,7 +284,8 @@ async def scheduler(shell: Shell, options: Options) -> None:
     health.ready["shell"] = shell.ending
     health.ready["mandate"] = mandate.obstacle
     extender = Extender(state, parts.facts, mandate, client, shell.clock, meters, teller)
-    chores = Chores(parts, teller, Waker(state, client, options.namespace, shell.clock), audit)
+    resizer = Resizer(state, client, recorder, shell.clock)
+    chores = Chores(parts, teller, Waker(state, client, options.namespace, shell.clock), resizer, audit)
     debug = routes(state, extender.refusals, Access(client, clock=shell.clock), shell.clock)
     side = await serve(health_app(health, metrics, *debug), options.metrics_bind, name="metrics")
     shell.on_end("metrics", side.close)

@@ -17,7 +17,7 @@ from tessera.wire.dialects.native import COUNT, RESOURCES
 from tessera.wire.dialects.tensor_fusion_keys import ASKING
 from tessera.wire.dialects.text import TENSOR_FUSION_PREFIX
 from tessera.wire.kube.extender import containers_of, devices_asked, resources_of, tickets_of
-from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST
+from tessera.wire.kube.names import ALLOCATION, MANAGED, REQUEST, RESIZE
 from tessera.wire.kube.objects import KubePod
 from tessera.wire.kube.wishes import wishes_of
 
@@ -30,6 +30,9 @@ SHARING: Final = frozenset({*RESOURCES, *(name for v in VENDORS for name in (v.h
 _OTHERS: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What nearly every container asks for, and no business of ours."""
 
+MARK: Final = "tessera-wake"
+"""The node, which does not exist, for which a waiting pod is nominated for a moment (:mod:`.waker`)."""
+
 _ASKING: Final = frozenset(TENSOR_FUSION_PREFIX + key for key in ASKING)
 
 
@@ -38,7 +41,9 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     ``admitted``: the kubelet has taken it in, so its tickets are used up. ``devices``: whole devices that its
     resources ask for. ``asks``: asks for something of ours, in any dialect. ``flaw``: what is wrong with its
-    tickets. ``containers`` is empty for pods without a request. ``wishes`` are kept until the pod is bound.
+    tickets. ``containers`` is empty for pods without a request. ``wishes`` are kept until the pod is bound, and
+    ``resize``, which is a wish for another share, from then on.
+    ``nominated``: the node that the pod is expected on, or :data:`MARK`.
     """
 
     uid: str
@@ -51,10 +56,13 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leaving: bool = False
     admitted: bool = False
     managed: bool = False
+    nominated: str = ""
+    priority: int = 0
     asks: bool = False
     devices: int = 0
     request: str | None = None
     allocation: str | None = None
+    resize: str | None = None
     tickets: tuple[tuple[str, int], ...] = ()
     flaw: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -85,7 +93,7 @@ class Facts:
         meta, spec = pod.metadata, pod.spec
         request = meta.annotation(REQUEST)
         asked = read_resources(pod)
-        return PodFacts(
+        facts = PodFacts(
             uid=meta.uid,
             namespace=self._name(meta.namespace),
             name=meta.name,
@@ -96,6 +104,8 @@ class Facts:
             leaving=meta.deletion_timestamp is not None,
             admitted=_admitted(pod),
             managed=meta.label(MANAGED[0]) == MANAGED[1],
+            nominated=self._name(pod.status.nominated_node_name),
+            priority=spec.priority or 0,
             asks=asked.ours or not _ASKING.isdisjoint(meta.annotations or ()),
             devices=asked.devices,
             request=None if request is None else self._name(request),
@@ -106,6 +116,8 @@ class Facts:
             containers=_once(self._containers, containers_of(pod)) if request is not None else (),
             wishes=None if request is None or spec.node_name else wishes_of(pod),
         )
+        resize = meta.annotation(RESIZE) if request is not None and spec.node_name else None
+        return facts if resize is None else msgspec.structs.replace(facts, resize=resize)  # nearly no pod has one
 
     def _name(self, text: str) -> str:
         return _once(self._names, text)

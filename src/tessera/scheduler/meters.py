@@ -33,6 +33,7 @@ class Meters:
             [kind.value for kind in NoticeKind],
         )
         self.malformed = metrics.counter("malformed_calls_total", "Calls of the extender that could not be read.")
+        self.resized = metrics.counter("resized_total", "Running pods that were granted another share.")
         self.wakes = metrics.counter(
             "wakes_total", "Times that kube-scheduler was told to try waiting pods again."
         )

@@ -30,14 +30,15 @@ TIGHT: Final = 8 * QUANTITIES
 """A node with less than that of some key is looked at for every pod: what a pod of eight containers asks at most.
 On a node with 330 containers some 1,700 of each key are free, so usually there is no such node."""
 
-NO_TICKETS: Final = (
-    "no tickets: Tessera's agent is not up on this node, or its GPUNode says why nothing may start there"
-)
+NO_TICKETS: Final = "no agent of Tessera hands out devices on this node now"
+LONGEST_MESSAGE: Final = 160
+"""Of an agent's own words in a reason; an event has room for 1,024 characters in all."""
+
 USED_UP: Final = tuple(
-    f"tickets: too few of {resource} are left on this node, and a pod that is created anew asks for others"
+    f"too few of {resource} are left on this node (a pod that is created anew asks for others)"
     for resource in RESOURCES
 )
-"""By key, and without figures, so that nodes say it alike."""
+"""By key, and without figures, so that nodes say it alike; without commas, which stand between reasons."""
 
 _NUMBERS: Final = tuple(map(Ticket, range(TICKETS)))
 _KEY_OF: Final = {name: key for key, name in enumerate(RESOURCES)}
@@ -45,6 +46,12 @@ _ALONE: Final[tuple[Demand, ...]] = tuple(((_KEY_OF[t.resource], t.quantity),) f
 """The demand of a pod with one ticket, by its number."""
 
 _NONE: Final[Mapping[str, str]] = {}
+
+
+def withheld(message: str) -> str:
+    """The reason of a node whose agent hands out nothing and says why."""
+    short = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
+    return f"Tessera's agent hands out no devices on this node: {short}"
 
 
 def offered_by(allocatable: Mapping[str, str] | None) -> Amounts:
@@ -96,6 +103,7 @@ class Offers:
         self._taken: dict[str, list[int]] = {}
         self._without: set[str] = set()
         self._tight: set[str] = set()
+        self._messages: dict[str, str] = {}
 
     @property
     def without(self) -> Collection[str]:
@@ -106,6 +114,13 @@ class Offers:
         """These nodes have an inventory: the ones among them that offer nothing are out."""
         self._nodes = nodes
         self._without = {name for name in nodes if not any(self._offered.get(name, NOTHING))}
+
+    def note(self, node: str, message: str) -> None:
+        """What the node's agent says is wrong; empty for nothing."""
+        if message:
+            self._messages[node] = message
+        else:
+            self._messages.pop(node, None)
 
     def set(self, node: str, amounts: Amounts) -> bool:
         """What a node offers now; whether that is more of anything."""
@@ -155,7 +170,7 @@ class Offers:
         large = any(quantity > TIGHT for _, quantity in demand)
         if not (self._without or self._tight or large):
             return _NONE
-        found = dict.fromkeys(self._without, NO_TICKETS)
+        found = {node: self._none_there(node) for node in self._without}
         for node in self._offered if large else self._tight:
             why = self._short(node, demand)
             if why:
@@ -170,10 +185,14 @@ class Offers:
         offered, taken = self._offered.get(node, NOTHING), self._taken.get(node, NOTHING)
         for key, quantity in demand:
             if not offered[key]:
-                return NO_TICKETS
+                return self._none_there(node)
             if offered[key] - taken[key] < quantity:
                 return USED_UP[key]
         return ""
+
+    def _none_there(self, node: str) -> str:
+        message = self._messages.get(node)
+        return withheld(message) if message else NO_TICKETS
 
     def _weigh(self, node: str) -> None:
         """Whether the node has little left of some key."""

@@ -16,7 +16,7 @@ from tessera.allocator.ledger import Ledger
 from tessera.core.placement import Reason, ReasonGroup, Shortfall
 from tessera.core.request import Pod, Request
 from tessera.core.units import render_mib, render_percent
-from tessera.scheduler.offers import NO_TICKETS
+from tessera.scheduler.offers import NO_TICKETS, withheld
 from tessera.scheduler.state import Nowhere
 
 REMEMBERED: Final = 64
@@ -24,14 +24,17 @@ REMEMBERED_SECONDS: Final = 1.0
 MOST_REASONS: Final = 3
 
 NO_DEVICE: Final = "no GPU on this node"
-NO_AGENT: Final = "no GPU inventory: Tessera's agent has not reported from this node"
+NO_AGENT: Final = "no GPU known on this node (no agent of Tessera reports from it)"
 CHANGED: Final = "taken by another pod in this moment"
 COMBINED: Final = "GPUs: each container fits alone, not all together"
+_WITHHELD: Final = withheld("")
 _ROOM: Final = frozenset({CHANGED, COMBINED})
 """What is said of a node that no single check rules out."""
 
 _NEVER: Final = frozenset({NO_DEVICE, NO_AGENT})
-"""What is said of a node to which it makes no difference whether it offers tickets."""
+"""What is said of a node without devices. Tickets make no difference there, and it is told last."""
+
+_LAST: Final = tuple(_NEVER)
 
 
 @dataclass(slots=True)
@@ -62,10 +65,7 @@ class Refusals:
             self.passes += 1
             words.update(_explained(ask.pod, missing, ledger))
         found = {name: words[name] for name in names}
-        for name, why in verdict.barred.items():
-            said = found.get(name)
-            if said in _ROOM or (why == NO_TICKETS and said is not None and said not in _NEVER):
-                found[name] = why
+        found.update((name, _barred(found[name], why)) for name, why in verdict.barred.items() if name in found)
         return found
 
     def _memory(self, request: Request, containers: tuple[object, ...], ledger: Ledger, now: float) -> _Memory:
@@ -81,6 +81,14 @@ class Refusals:
             del self._known[next(iter(self._known))]
         fresh = self._known[key] = _Memory(ledger, ledger.moment, now, {})
         return fresh
+
+
+def _barred(said: str, why: str) -> str:
+    """What to say of a node by its devices, ``said``, that is out for its tickets too."""
+    if said == NO_DEVICE and why.startswith(_WITHHELD):
+        return f"{NO_DEVICE}: {why.removeprefix(_WITHHELD)}"
+    none_there = why == NO_TICKETS or why.startswith(_WITHHELD)
+    return why if said in _ROOM or (none_there and said not in _NEVER) else said
 
 
 def _explained(pod: Pod, names: Sequence[str], ledger: Ledger) -> dict[str, str]:
@@ -120,7 +128,7 @@ _SHORT: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
     Reason.COMPUTE: lambda s: (
         f"GPU compute: asked {render_percent(s.asked or 0)}, most free {render_percent(max(0, s.best or 0))}"
     ),
-    Reason.COUNT: lambda s: f"GPUs: asked {s.asked}, {s.best or 0} fit",
+    Reason.COUNT: lambda s: f"GPUs: asked {s.asked}, at most {s.best or 0} fit on one node",
     Reason.SLOTS: lambda s: f"GPU slots: all {s.detail} taken",
     Reason.COMPUTE_EXHAUSTED: lambda _: "GPU compute: nothing left to share",
     Reason.NO_DEVICE: lambda _: NO_DEVICE,
@@ -140,8 +148,8 @@ _SHORT: Final[Mapping[Reason, Callable[[Shortfall], str]]] = {
 
 
 def grouped(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Reasons with how many nodes have each, the commonest first."""
+    """Reasons with how many nodes have each, the commonest first; last those of nodes without devices."""
     counts: dict[str, int] = {}
     for reason in reasons:
         counts[reason] = counts.get(reason, 0) + 1
-    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return tuple(sorted(counts.items(), key=lambda item: (item[0].startswith(_LAST), -item[1], item[0])))

@@ -18,12 +18,13 @@ from tessera.scheduler.asks import Ask, Requests
 from tessera.scheduler.belief import believed, misplaced
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.foreign import Holder, set_aside
+from tessera.scheduler.growth import Growth, Room
 from tessera.scheduler.holdings import Held, Holdings, Phase
 from tessera.scheduler.inventory import Inventory
 from tessera.scheduler.offers import NOTHING, Amounts, demand_of
 from tessera.scheduler.population import Population
 from tessera.scheduler.waiting import in_use
-from tessera.wire.kube.allocation import encode_allocation
+from tessera.wire.kube.allocation import Allocation, encode_allocation
 from tessera.wire.kube.inventory import GPUNodeStatus
 
 RESERVATION_SECONDS: Final = 120.0
@@ -116,10 +117,12 @@ class State:
         self.inventory = Inventory()
         self.population = Population()
         self.holdings = Holdings(policy)
+        self.growth = Growth()
         self.pods: dict[str, PodFacts] = {}
         self.foreign: dict[str, dict[str, Holder]] = {}
         self.strays: dict[str, tuple[PodFacts, float]] = {}
         self.refused: dict[str, Ask] = {}
+        self.wishing: dict[str, None] = {}
         self.notices: list[Notice] = []
         self.freed = False
         self.stale = False
@@ -141,6 +144,7 @@ class State:
     def saw_gpu_node(self, name: str, status: GPUNodeStatus | None) -> None:
         """An agent published something; it counts from the next :meth:`rebuild` on."""
         self.stale = self.inventory.set(name, status) or self.stale
+        self.population.offers.note(name, status.message if status else "")
 
     def rebuild(self) -> None:
         """Everything on the fleet as it is published now: half a second with 40,000 shares."""
@@ -173,8 +177,9 @@ class State:
         for held in doubts.values():
             self.holdings.restore(held)
         self.population.empty(but=doubts)
-        for known in (self.pods, self.foreign, self.strays, self.refused, self._reported):
+        for known in (self.pods, self.foreign, self.strays, self.refused, self.wishing, self._reported):
             known.clear()
+        self.growth.empty()
 
     def repair(self, now: float) -> None:
         """Everything from the pods alone, as after a restart; reservations are made again where they fit."""
@@ -191,9 +196,12 @@ class State:
     def _reserved_anew(self, uid: str, old: Held, now: float) -> bool:
         return uid in self.pods and not self.holdings.reserve(old.placement, old.tickets, old.until or now)
 
-    def saw_node(self, name: str, labels: Mapping[str, str] | None, offered: Amounts = NOTHING) -> None:
-        """A Node's labels or the tickets that it offers changed; ``None`` where it is gone."""
+    def saw_node(
+        self, name: str, labels: Mapping[str, str] | None, offered: Amounts = NOTHING, room: Room = ()
+    ) -> None:
+        """A Node's labels, the tickets that it offers or its room changed; labels of ``None`` where it is gone."""
         self.freed = self.population.set_node(name, labels, offered) or self.freed
+        self.growth.set_node(name, None if labels is None else room)
 
     # pods
 
@@ -214,13 +222,25 @@ class State:
         if new.node:
             self.refused.pop(new.uid, None)
             self.strays.pop(new.uid, None)
+            self.growth.drop(new.uid)
             self._bound(new)
-        elif new.request is None and new.uid not in self.strays:
-            self.strays[new.uid] = (new, now)
+            self._note_wish(new)
+        elif new.request is None:
+            self.strays.setdefault(new.uid, (new, now))
+        else:
+            self.growth.put(new)
+
+    def _note_wish(self, facts: PodFacts) -> None:
+        if facts.resize is not None:
+            self.wishing[facts.uid] = None
+        else:
+            self.wishing.pop(facts.uid, None)
 
     def _forget(self, uid: str) -> None:
         """The pod is gone or has ended: it holds nothing."""
         facts = self.pods.pop(uid, None)
+        self.wishing.pop(uid, None)
+        self.growth.drop(uid)
         self.freed = self.population.drop(uid) or self.freed
         self.refused.pop(uid, None)
         self.strays.pop(uid, None)
@@ -258,6 +278,18 @@ class State:
         if over:
             text = f"takes more of device {', '.join(over)} on node {facts.node} than there is"
             self.notices.append(Notice(NoticeKind.OVERCOMMITTED, facts, text))
+
+    def rebook(self, facts: PodFacts, allocation: Allocation, text: str) -> None:
+        """A bound pod is about to hold this: nobody else gets the room from now on."""
+        self.holdings.adopt(allocation, text)
+        self._settle(facts.node)
+
+    def reread(self, uid: str) -> None:
+        """A bound pod holds what its records say, whatever was booked for it."""
+        facts = self.pods.get(uid)
+        if facts is not None and facts.node:
+            self._read(facts)
+            self._settle(facts.node)
 
     def _overcommitted(self, placement: Placement, over: Sequence[str]) -> tuple[str, ...]:
         """Those of the devices that are ``over`` by what is bound alone.

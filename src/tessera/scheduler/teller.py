@@ -20,6 +20,7 @@ from tessera.runtime.log import logger
 from tessera.scheduler.asks import Ask
 from tessera.scheduler.facts import PodFacts
 from tessera.scheduler.refusals import grouped
+from tessera.scheduler.rollouts import Rollouts
 from tessera.scheduler.state import UNADMITTED, Notice, State
 
 FIRST_SECONDS: Final = 3.0
@@ -36,7 +37,7 @@ SUGGESTION_SECONDS: Final = 60.0
 LISTED_REASONS: Final = 4
 LISTED_CHANGES: Final = 2
 STRAY_SECONDS: Final = 30.0
-
+NOT_THE_REQUEST: Final = " The request is not the reason: it is placed once a node can take it."
 
 _log: Final = logger("scheduler")
 
@@ -66,6 +67,7 @@ class Teller:
         self._refused: dict[str, _Refused] = {}
         self._due: dict[str, float] = {}
         self._suggested: dict[Request, tuple[float, str]] = {}
+        self._rollouts = Rollouts(state)
 
     def refused(self, ask: Ask, reasons: Mapping[str, str]) -> None:
         """A pod found no room. Cheap: called for every try; the first one is logged."""
@@ -102,7 +104,7 @@ class Teller:
 
     def tell(self) -> None:
         """Write what is due: called about once a second."""
-        now, told, suggestions = self._clock.monotonic(), 0, SUGGESTED_AT_ONCE
+        now, told, looks = self._clock.monotonic(), 0, SUGGESTED_AT_ONCE
         self._due = {uid: due for uid, due in self._due.items() if uid in self._state.refused}
         for uid, waiting in list(self._refused.items()):
             if uid not in self._state.refused:
@@ -110,14 +112,23 @@ class Teller:
                 continue
             if waiting.due > now or told >= TOLD_AT_ONCE:
                 continue
-            known = self._suggestion(waiting, now, fresh=suggestions > 0)
-            if known is None:
-                continue
-            fresh, words = known
-            suggestions, told, waiting.due = suggestions - fresh, told + 1, now + AGAIN_SECONDS
-            self._record(waiting.ask.facts, "NotPlaced", note_of(grouped(waiting.reasons.values()), words))
+            looked, words = self._advice(waiting, now, fresh=looks > 0)
+            looks -= looked
+            if words is not None:
+                told, waiting.due = told + 1, now + AGAIN_SECONDS
+                self._record(waiting.ask.facts, "NotPlaced", note_of(grouped(waiting.reasons.values()), words))
         for facts in self._state.overdue_strays(now - STRAY_SECONDS):
             self._record(facts, "NotAdmitted", f"asks for devices of Tessera but {UNADMITTED}")
+
+    def _advice(self, waiting: _Refused, now: float, *, fresh: bool) -> tuple[bool, str | None]:
+        """Whether something long was done for it, and what to tell beside the reasons; ``None``: not this time."""
+        change = self._suggestion(waiting, now, fresh=fresh)
+        if change is None:
+            return False, None
+        rollout = self._rollouts.words(waiting.ask.facts, now, fresh=fresh and not change[0])
+        if rollout is None:
+            return change[0], None
+        return change[0] or rollout[0], change[1] + rollout[1]
 
     def _suggestion(self, waiting: _Refused, now: float, *, fresh: bool) -> tuple[bool, str] | None:
         """The words of a suggestion, and whether they had to be found now; ``None``: not in this second.
@@ -127,7 +138,7 @@ class Teller:
         request, barred = waiting.ask.request, self._state.barred(waiting.ask.facts)
         names = [name for name in waiting.reasons if name not in barred]
         if not names:
-            return False, ""
+            return False, NOT_THE_REQUEST
         known = self._suggested.get(request)
         if known is not None and now - known[0] < SUGGESTION_SECONDS:
             return False, known[1]
@@ -149,12 +160,12 @@ class Teller:
 def note_of(groups: Sequence[tuple[str, int]], change: str) -> str:
     """The note of an event: the commonest reasons with their counts, and what would help."""
     total = sum(count for _, count in groups)
-    said = [f"{reason} ({count:,})" for reason, count in groups[:LISTED_REASONS]]
+    said = [f"{reason} ({count:,})" if total > 1 else reason for reason, count in groups[:LISTED_REASONS]]
     rest = len(groups) - LISTED_REASONS
     if rest > 0:
         said.append(f"{rest} further reasons")
-    nodes = "1 candidate node" if total == 1 else f"{total:,} candidate nodes"
-    return f"none of {nodes} has room: {'; '.join(said)}.{change}"
+    nodes = "the only candidate node cannot" if total == 1 else f"none of {total:,} candidate nodes can"
+    return f"{nodes} take it: {'; '.join(said)}.{change}"
 
 
 def change_of(suggestions: Sequence[Suggestion]) -> str:

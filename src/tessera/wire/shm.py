@@ -142,6 +142,9 @@ FIELDS: Final = {
 }
 """Offset in its struct and size of every field, in bytes."""
 
+SLOTS_AT: Final = FIELDS["region.slot"][0]
+"""Where the slots begin: what is before them is what a share is and what it uses in all."""
+
 GAUGE_USED_SHIFT: Final = 31
 SPILL_ACCOUNT: Final = 8
 """Added to the number of a device: the row of what it has in host memory; for up to so many devices."""
@@ -305,9 +308,13 @@ def _c_string(data: bytes) -> str:
     return data.split(b"\0", 1)[0].decode(errors="replace")
 
 
-def parse_region(data: bytes) -> Region:
-    """The share that these bytes describe. Raises :class:`RegionError` for anything but a sound region."""
-    check_header(data)
+def parse_region(data: bytes, size: int | None = None) -> Region:
+    """The share that these bytes describe. Raises :class:`RegionError` for anything but a sound region.
+
+    ``data`` may be the beginning of a file of ``size`` bytes, as far as :func:`bytes_in_use` says: slots behind it
+    count as never used.
+    """
+    check_header(data, size)
     count = _integer(data, 0, "header.device_count")
     usage = FIELDS["region.usage"][0]
     control = FIELDS["region.control"][0]
@@ -324,8 +331,17 @@ def parse_region(data: bytes) -> Region:
     )
 
 
-def check_header(data: bytes) -> None:
-    """Raise the :class:`RegionError` of the first thing that is wrong."""
+def bytes_in_use(data: bytes) -> int:
+    """How much of a region's file anything was ever written to, by its first :data:`SLOTS_AT` bytes."""
+    used = _integer(data, FIELDS["region.usage"][0], "usage.slot_high_water")
+    return SLOTS_AT + min(used, MAX_SLOTS) * SIZES["slot"]
+
+
+def check_header(data: bytes, size: int | None = None) -> None:
+    """Raise the :class:`RegionError` of the first thing that is wrong with a file of ``size`` bytes.
+
+    Without a size ``data`` is the whole file.
+    """
     if len(data) < SIZES["header"]:
         raise RegionError(RegionFault.TRUNCATED, f"the region has {len(data):,} bytes, less than its header")
     if data[:8] != MAGIC:
@@ -336,10 +352,10 @@ def check_header(data: bytes) -> None:
         raise RegionError(RegionFault.VERSION, message)
     if header_checksum(data) != _integer(data, 0, "header.checksum"):
         raise RegionError(RegionFault.CHECKSUM, "the region's header is damaged")
-    _check_layout(data)
+    _check_layout(data, len(data) if size is None else size)
 
 
-def _check_layout(data: bytes) -> None:
+def _check_layout(data: bytes, size: int) -> None:
     stated = {
         "header.total_size": SIZES["region"],
         "header.slot_count": MAX_SLOTS,
@@ -356,8 +372,8 @@ def _check_layout(data: bytes) -> None:
     count = _integer(data, 0, "header.device_count")
     if not 1 <= count <= MAX_DEVICES:
         raise RegionError(RegionFault.LAYOUT, f"the region lists {count:,} devices, not 1 to {MAX_DEVICES}")
-    if len(data) != SIZES["region"]:
-        message = f"the region has {len(data):,} bytes, not {SIZES['region']:,}"
+    if size != SIZES["region"] or len(data) < SLOTS_AT:
+        message = f"the region has {min(size, len(data)):,} bytes, not {SIZES['region']:,}"
         raise RegionError(RegionFault.TRUNCATED, message)
 
 
@@ -428,9 +444,9 @@ def _compute(data: bytes, control: int, usage: int) -> RegionCompute:
 
 def _processes(data: bytes, device_count: int) -> list[RegionProcess]:
     """The registered processes. No slot past the high-water mark was ever used."""
-    used = min(_integer(data, FIELDS["region.usage"][0], "usage.slot_high_water"), MAX_SLOTS)
-    first = FIELDS["region.slot"][0]
-    bases = (first + slot * SIZES["slot"] for slot in range(used))
+    used = _integer(data, FIELDS["region.usage"][0], "usage.slot_high_water")
+    known = (len(data) - SLOTS_AT) // SIZES["slot"]
+    bases = (SLOTS_AT + slot * SIZES["slot"] for slot in range(min(used, known, MAX_SLOTS)))
     return [
         _process(data, base, device_count)
         for base in bases

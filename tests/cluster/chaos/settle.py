@@ -13,6 +13,7 @@ from cluster.chaos.world import World, open_files, resident_mib
 from cluster.engine.node import PLUGINS
 from cluster.engine.sweep import pod_processes
 from cluster.scheduling import Pair
+from tessera.scheduler.facts import MARK
 
 SETTLE_SECONDS: Final = 90.0
 FRESH_SECONDS: Final = 30.0
@@ -40,6 +41,7 @@ class Settled:
         """Everything: with the pods that are left, with fresh ones, and after the last is gone."""
         world = self._world
         self._eventually("every pod is bound or told why", self._untold, SETTLE_SECONDS)
+        self._eventually("no pod bears the mark of a waking", self._marked, SETTLE_SECONDS)
         self._eventually("the ledger is what the pods say", self._ledger_differs, SETTLE_SECONDS)
         self._eventually("no drift", self._drifts, SETTLE_SECONDS)
         self._eventually("no reservation is left", lambda: self._left("reservations"), SETTLE_SECONDS)
@@ -87,6 +89,10 @@ class Settled:
             if not any(c["status"] == "False" and c.get("message") for c in told):
                 found.append(f"{NAMESPACE}/{pod['metadata']['name']} waits and nobody says why: {told}")
         return found
+
+    def _marked(self) -> list[str]:
+        marked = [pod for pod in self._pods() if pod["status"].get("nominatedNodeName") == MARK]
+        return [f"{NAMESPACE}/{pod['metadata']['name']} is nominated for {MARK}" for pod in marked]
 
     def _pods_left(self) -> list[str]:
         return [f"{NAMESPACE}/{pod['metadata']['name']} is still there: {pod['status']}" for pod in self._pods()]

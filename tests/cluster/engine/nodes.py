@@ -195,7 +195,7 @@ async def _publish(session: Session, node: SimulatedNode) -> None:
     """Create the node's ``GPUNode``; a create drops the status, so that takes a second call."""
     base = f"/apis/{API_VERSION}/gpunodes"
     body = {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": {"name": node.name}}
-    status = msgspec.to_builtins(GPUNodeStatus(devices=node.inventory))
+    status = msgspec.to_builtins(GPUNodeStatus(devices=node.inventory, isolation="hook"))
     await session.call("POST", base, body)
     await session.call("PATCH", f"{base}/{node.name}/status", {"status": status}, MERGE)
 

@@ -173,6 +173,35 @@ def test_pages_follow_their_token():
     assert [a.query.get("continue") for a in asked] == [None, "x"]
 
 
+def test_the_next_page_is_asked_for_before_this_one_is_used():
+    async def law(t: Talk) -> None:
+        pages = t.client.pages(PODS, KubePod)
+        await anext(pages)
+        while len(t.script.asked) < 2:  # nobody has asked for more than the first; `talk` bounds the wait
+            await asyncio.sleep(0)
+        assert [pod.metadata.name async for page in pages for pod in page.items] == ["c"]
+
+    talk(law, says(200, a_page("a", "b", more="x")), says(200, a_page("c")))
+
+
+@pytest.mark.parametrize("second", [hangs, says(410, GONE)], ids=["silent", "refused"])
+def test_whoever_stops_reading_pages_leaves_nothing_under_way(second):
+    async def law(t: Talk) -> None:
+        before = asyncio.all_tasks()
+        pages = t.client.pages(PODS, KubePod)
+        await anext(pages)
+        while len(t.script.asked) < 2:
+            await asyncio.sleep(0)
+        await pages.aclose()
+        left = asyncio.all_tasks() - before
+        ours = [task for task in left if "_call" in repr(task.get_coro())]
+        for _ in range(5):  # turns of the loop in which a cancelled call ends
+            await asyncio.sleep(0)
+        assert all(task.done() for task in ours)
+
+    talk(law, says(200, a_page("a", "b", more="x")), second)
+
+
 def test_a_list_that_expires_between_pages_is_begun_again():
     async def law(t: Talk) -> None:
         listed = await t.client.list(PODS, KubePod)

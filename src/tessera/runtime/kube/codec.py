@@ -33,6 +33,12 @@ class Page(msgspec.Struct, Generic[T]):
     items: list[T] | None = None
 
 
+class _PageEnd(msgspec.Struct):
+    """A page without its objects."""
+
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
 
@@ -72,6 +78,9 @@ _status: Final = msgspec.json.Decoder(Status)
 _encoder: Final = msgspec.json.Encoder()
 
 
+_page_ends: Final = msgspec.json.Decoder(_PageEnd)
+
+
 _objects: Final[dict[object, msgspec.json.Decoder[Any]]] = {}
 _pages: Final[dict[object, msgspec.json.Decoder[Any]]] = {}
 _events: Final[dict[object, msgspec.json.Decoder[Any]]] = {}
@@ -103,6 +112,14 @@ def decode_page(data: bytes, as_: type[T]) -> Page[T]:
     """One page. Raises :class:`ApiError` where it is none."""
     try:
         return page_decoder(as_).decode(data)
+    except msgspec.MsgspecError as error:
+        raise unreadable(error) from None
+
+
+def continuation(data: bytes) -> str:
+    """Where the page after this one begins, empty where there is none; raises as :func:`decode_page` does."""
+    try:
+        return _page_ends.decode(data).metadata.continue_
     except msgspec.MsgspecError as error:
         raise unreadable(error) from None
 

@@ -5,6 +5,7 @@ server put off (429) are, a few times and never longer than a call may take. A P
 alone knows whether twice is harmless.
 """
 
+import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Final, TypeVar
 from tessera.runtime.clock import Clock
 from tessera.runtime.kube.codec import (
     base_path,
+    continuation,
     decode_object,
     decode_page,
     encode_body,
@@ -93,14 +95,22 @@ class Verbs(ABC):
     async def pages(
         self, kind: Kind, as_: type[T], select: Select = EVERYTHING
     ) -> AsyncGenerator[Listed[T], None]:
-        """The same, page by page."""
+        """The same, page by page. The server prepares the next page while this one is decoded and used."""
         path, params = base_path(kind, select.namespace), {"limit": str(self._page), **selection(select)}
-        while True:
-            page = decode_page(await self._call("GET", path, params=params), as_)
-            yield Listed(tuple(page.items or ()), page.metadata.resource_version)
-            if not page.metadata.continue_:
-                return
-            params["continue"] = page.metadata.continue_
+        data: bytes | None = await self._call("GET", path, params=params)
+        while data is not None:
+            following = continuation(data)
+            ahead: asyncio.Task[bytes] | None = None
+            if following:
+                ahead = asyncio.ensure_future(self._call("GET", path, params={**params, "continue": following}))
+                await asyncio.sleep(0)  # it is under way before the decoding begins
+            try:
+                page = decode_page(data, as_)
+                yield Listed(tuple(page.items or ()), page.metadata.resource_version)
+                data = await ahead if ahead is not None else None
+            finally:
+                if ahead is not None and not ahead.cancel() and not ahead.cancelled():
+                    ahead.exception()  # whoever stops reading does not want to know
 
     def _watch_params(self, select: Select, version: str, *, initial: bool) -> tuple[int, dict[str, str]]:
         """How many seconds a watch is asked for, and its parameters."""

@@ -48,7 +48,11 @@ _NOTES: Final[Notes] = {
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["uuid"],
         },
-        "isolation": {"description": "The strongest isolation of memory that the node has.", "enum": list(TIERS)},
+        "isolation": {
+            "description": "What holds memory: driver (and limiter), hook (limiter), unverified (limiter, no "
+            "gate), report (nothing). Nobody knows unless it is said.",
+            "enum": list(TIERS),
+        },
         "gate": {"description": "Whether the gate checks containers before they start; unless said, it does not."},
         "driver": {"description": "Version of the driver.", "maxLength": 253},
         "agent": {"description": "Version of the agent.", "maxLength": 253},

@@ -30,10 +30,14 @@ class DeviceFacts(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 
 
 class GPUNodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """What an agent says of its node. ``isolation`` is the tier in force: ``driver``, ``hook`` or ``report``."""
+    """What an agent says of its node.
+
+    ``isolation`` is the tier in force: ``driver``, ``hook``, ``unverified`` or ``report``; who says nothing of it
+    is believed nothing.
+    """
 
     devices: tuple[DeviceFacts, ...] = ()
-    isolation: str = "hook"
+    isolation: str = ""
     gate: bool = False
     """Whether the gate checks every container before it starts; who says nothing of it has none."""
     driver: str = ""

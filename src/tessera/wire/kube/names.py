@@ -12,6 +12,10 @@ REQUEST: Final = "tessera.dev/request"
 ALLOCATION: Final = "tessera.dev/allocation"
 """Pod annotation, written with the binding: who got what (:mod:`tessera.wire.kube.allocation`)."""
 
+RESIZE: Final = "tessera.dev/resize"
+"""Pod annotation, written by people on a running pod: another share that they wish for
+(:mod:`tessera.wire.kube.resize`)."""
+
 DECISIONS: Final = (REQUEST, ALLOCATION)
 """Annotations that are ours alone to write; what a manifest brings along is removed."""
 
@@ -20,6 +24,9 @@ MANAGED: Final = ("tessera.dev/managed", "true")
 
 SCHEDULER_NAME: Final = "tessera-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+SCHEDULER_ACCOUNT: Final = "tessera-scheduler"
+"""The service account that may change what is decided of a running pod."""
+
 COMPONENT: Final = "tessera"
 """Who reports the events that we write."""
 

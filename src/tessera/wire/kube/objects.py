@@ -98,6 +98,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     phase: str = ""
     reason: str = ""
+    nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 

@@ -17,7 +17,7 @@ from tessera.wire.dialects.hami import IGNORE_LABEL
 from tessera.wire.dialects.tensor_fusion import ENABLED
 from tessera.wire.dialects.tensor_fusion_keys import ASKING
 from tessera.wire.dialects.text import NATIVE_PREFIX, TENSOR_FUSION_PREFIX
-from tessera.wire.kube.names import ALLOCATION, DECISIONS, MANAGED, REQUEST
+from tessera.wire.kube.names import ALLOCATION, DECISIONS, MANAGED, REQUEST, SCHEDULER_ACCOUNT
 
 CONFIGURATION: Final = "tessera-webhook"
 """Name of the webhook configurations."""
@@ -59,6 +59,11 @@ class Target:
         """``excluded`` with our own namespace, sorted."""
         return tuple(sorted({*self.excluded, self.namespace}))
 
+    @property
+    def scheduler(self) -> str:
+        """Who may change what is decided of a running pod, as the API server names it."""
+        return f"system:serviceaccount:{self.namespace}:{SCHEDULER_ACCOUNT}"
+
 
 def webhook_objects(target: Target) -> tuple[dict[str, Any], ...]:
     """Everything to apply: both webhook configurations, the policy and its binding."""
@@ -77,8 +82,13 @@ def validating(target: Target) -> dict[str, Any]:
     changed = " || ".join(
         f"({_record('object', kind, key)} != {_record('oldObject', kind, key)})" for kind, key in _RECORDS
     )
+    told_by_others = _condition("is-not-our-scheduler", f"!({_by_scheduler(target)})")
     guard = _webhook(
-        "guard", target, GUARD_PATH, [_rule("", ("pods",), ("UPDATE",))], [_condition("changes-a-record", changed)]
+        "guard",
+        target,
+        GUARD_PATH,
+        [_rule("", ("pods",), ("UPDATE",))],
+        [_condition("changes-a-record", changed), told_by_others],
     )
     unowned = _condition("is-nobodys-making", "!has(object.metadata.ownerReferences)")
     told = [_rule(group, resources, ("CREATE", "UPDATE")) for group, resources in _TEMPLATED]
@@ -108,7 +118,8 @@ def policy(target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     records = [
         _validation(
-            f"{_NEW} || {_record('object', kind, key)} == {_record('oldObject', kind, key)}",
+            f"{_NEW} || {_record('object', kind, key)} == {_record('oldObject', kind, key)}"
+            + (f" || ({_by_scheduler(target)})" if key in DECISIONS else ""),
             f"{kind}[{key}] is written by Tessera only and cannot be changed",
         )
         for kind, key in _RECORDS
@@ -207,6 +218,11 @@ def _has_key(root: str, kind: str, key: str) -> str:
 def _record(root: str, kind: str, key: str) -> str:
     """CEL: the value of an annotation or label, empty where it is not there."""
     return f"({_has_key(root, kind, key)} ? {root}.metadata.{kind}['{key}'] : '')"
+
+
+def _by_scheduler(target: Target) -> str:
+    """CEL: whether our scheduler writes, which grants running pods another share where that is wished for."""
+    return f"request.userInfo.username == '{target.scheduler}'"
 
 
 def _list(names: Sequence[str]) -> str:
