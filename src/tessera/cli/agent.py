@@ -130,7 +130,7 @@ Examples:
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--uninstall", "leave", is_flag=True, help="Remove the CDI spec and this node's objects, and end.")
-def command(  # noqa: PLR0913 -- one argument an option
+def command(  # noqa: PLR0913  # long: one line an option, twice
     *,
     kubeconfig: Path | None,
     node: str | None,
