@@ -127,6 +127,10 @@ parity: setup ## compare the published policies with what they published, on the
 quality: setup ## measure the default policy against what it has to reach, on the public trace (6 minutes)
 	$(PY) tools/quality.py
 
+.PHONY: bench-limiter
+bench-limiter: setup ## the limiter's figures beside their goals, and build/limiter-report.html (10 minutes)
+	$(PY) bench/limiter_report.py
+
 .PHONY: verify
 verify: setup ## regenerate what is generated; fails where that changes anything
 	$(PY) tools/plan_schema.py --check

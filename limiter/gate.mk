@@ -1,4 +1,4 @@
-# The gate: one static program, its tests, its fuzzer and its figures. Included by limiter/Makefile.
+# The gate: one static program, its tests and its figures. Included by limiter/Makefile.
 
 GATE := $(OUT)/tessera-gate
 GATE_SOURCES := gate/gate.c gate/answer.c
@@ -27,7 +27,7 @@ $(BUILD)/test_gate_program: test/test_gate_program.c test/check.h
 	@mkdir -p $(@D)
 	$(CC) $(GATE_FLAGS) $(SANITIZE) $< -o $@
 
-.PHONY: test-gate mutants-gate valgrind-gate fuzz-gate bench-gate
+.PHONY: test-gate mutants-gate valgrind-gate bench-gate
 test-gate: $(GATE) $(BUILD)/asan/tessera-gate $(BUILD)/test_gate_answer $(BUILD)/test_gate_program ## the gate, with and without sanitizers
 	$(BUILD)/test_gate_answer
 	$(BUILD)/test_gate_program $(abspath $(BUILD)/asan/tessera-gate)
@@ -42,12 +42,6 @@ valgrind-gate: $(BUILD)/tessera-gate-dynamic $(BUILD)/test_gate_program ## the g
 
 mutants-gate: $(BUILD)/test_gate_program ## break the gate on purpose; a test must notice each time
 	sh test/mutants_gate.sh '$(CC)' $(BUILD)
-
-$(BUILD)/fuzz_gate: fuzz/fuzz_gate.c gate/answer.c $(GATE_HEADERS)
-	@mkdir -p $(@D)
-	$(if $(FUZZ_CC),$(FUZZ_CC) -DLIBFUZZER -fsanitize=fuzzer,$(CC)) $(GATE_FLAGS) $(SANITIZE) $(filter %.c,$^) -o $@
-fuzz-gate: $(BUILD)/fuzz_gate ## random answers into the gate's parser
-	$(BUILD)/fuzz_gate $(if $(FUZZ_CC),-runs=2000000 -max_total_time=60,2000000)
 
 $(BUILD)/bench_gate: bench/bench_gate.c
 	@mkdir -p $(@D)

@@ -6,21 +6,12 @@
  * batches. Under a limit some launches are measured (one of 32 here): the mean has them in it, the median of batches of
  * eight does not. Arguments: milli of the limit (0: none), batches.
  */
-#include <stdlib.h>
-#include <time.h>
-
-#include "../test/limiter_world.h"
+#include "card.h"
+#include "timing.h"
 
 enum { BATCH = 8, BATCHES_MAX = 200000, WARM_UP = 2000 };
 
 typedef __typeof__(&cuLaunchKernel) launch_function;
-
-static double now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
 
 static double run_batch(launch_function launch, CUfunction function, CUstream stream)
 {
@@ -29,18 +20,6 @@ static double run_batch(launch_function launch, CUfunction function, CUstream st
         OK(launch(function, 64, 1, 1, 256, 1, 1, 0, stream, NULL, NULL));
     }
     return (now_ns() - start) / BATCH;
-}
-
-static int by_value(const void *one, const void *other)
-{
-    double difference = *(const double *)one - *(const double *)other;
-    return (difference > 0) - (difference < 0);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
 }
 
 static double mean(const double *values, int count)
@@ -69,17 +48,15 @@ static void compare(int batches, CUfunction function, CUstream stream)
 
 int main(int argc, char **argv)
 {
-    struct tessera_share_spec spec = a_share(8 * GIB, GIB);
     CUmodule module;
     CUfunction function;
     CUstream stream;
     int batches = argc > 2 ? atoi(argv[2]) : 20000;
     CHECK(batches > 0 && batches <= BATCHES_MAX);
-    spec.device[0].compute_limit_milli = argc > 1 ? (uint32_t)atoi(argv[1]) : 0;
-    grant(&spec);
-    world_context(0);
+    grant_card(NULL, 8 * GIB, argc > 1 ? (uint32_t)atoi(argv[1]) : 0);
+    card_context();
     CHECK((void *)REAL(cuLaunchKernel) != (void *)&cuLaunchKernel); /* the library is preloaded */
-    OK(cuModuleLoadData(&module, "image"));
+    OK(cuModuleLoadData(&module, kernels));
     OK(cuModuleGetFunction(&function, module, "spin_ns_20"));
     OK(cuStreamCreate(&stream, 1));
     compare(batches, function, stream);

@@ -5,10 +5,8 @@
  * the differences. Arguments: batches (default 400); or "calls" N: N pairs through the hooks and nothing else, for
  * counting system calls (the simulated query reads /proc every 2 ms).
  */
-#include <stdlib.h>
-#include <time.h>
-
-#include "../test/limiter_world.h"
+#include "card.h"
+#include "timing.h"
 
 enum { BATCH = 64, BATCHES = 400, BATCHES_MAX = 10000, HELD = 4096 };
 
@@ -21,13 +19,6 @@ struct api {
 enum measured { ALLOCATE, FREE, INFO, MEASURED };
 
 static const char *const names[] = {"cuMemAlloc", "cuMemFree", "cuMemGetInfo"};
-
-static double now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
 
 /* A batch of pairs, and below one of queries; apart because the simulated query now and then reads /proc and leaves
  * cold caches. */
@@ -55,18 +46,6 @@ static void run_queries(const struct api *api, double took[MEASURED])
         OK(api->info(&free_bytes, &total));
     }
     took[INFO] = (now_ns() - start) / BATCH;
-}
-
-static int by_value(const void *one, const void *other)
-{
-    double difference = *(const double *)one - *(const double *)other;
-    return (difference > 0) - (difference < 0);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
 }
 
 /* Turns of both, then medians: of each, and of the differences of neighbouring turns (the machine's speed drifts). */
@@ -106,10 +85,9 @@ static void hold(int count)
 
 int main(int argc, char **argv)
 {
-    struct tessera_share_spec spec = a_share(8 * GIB, GIB);
     double took[MEASURED];
-    grant(&spec);
-    world_context(0);
+    grant_card(NULL, 8 * GIB, 0);
+    card_context();
     CHECK((void *)REAL(cuMemAlloc_v2) != (void *)&cuMemAlloc_v2); /* the library is preloaded */
     if (argc == 3 && strcmp(argv[1], "calls") == 0) {
         const struct api hooks = {cuMemAlloc_v2, cuMemFree_v2, cuMemGetInfo_v2};

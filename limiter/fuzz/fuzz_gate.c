@@ -3,25 +3,12 @@
  * Any bytes as an agent's answer. Judged against a second reading of gate/README.md written the other way round: by the
  * whole first line, with string functions. And as it arrives, byte by byte: a verdict once given stays.
  *
- * The first byte of an input is taken as "nothing more will come". Built with clang it is a libFuzzer target; otherwise
- * main() makes inputs of the protocol's own pieces: fuzz_gate COUNT [SEED].
+ * The first byte of an input is taken as "nothing more will come".
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../gate/answer.h"
+#include "input.h"
 
 enum { INPUT_MAX = 4096 };
-
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "fuzz_gate: %s\n", what);
-        abort();
-    }
-}
 
 static enum gate_verdict expected(const char *bytes, size_t length, bool ended)
 {
@@ -70,8 +57,6 @@ static void try_answer(const char *bytes, size_t length, bool ended)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > 0 && size <= INPUT_MAX) {
@@ -85,15 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef LIBFUZZER
-static uint64_t random_state;
-
-static uint32_t draw(uint32_t below)
-{
-    random_state = random_state * 6364136223846793005ULL + 1442695040888963407ULL;
-    return (uint32_t)(random_state >> 33) % below;
-}
-
-static size_t make_answer(uint8_t *input)
+/* An answer of the protocol's own pieces. */
+static size_t make_input(uint8_t *input)
 {
     static const char *const pieces[] = {"ok", "no ", "\n", "o", "k", "n", " ", "ok\n", "no reason\n", "\x1b[2J", "\xff", "\t"};
     size_t size = 1;
@@ -107,17 +85,5 @@ static size_t make_answer(uint8_t *input)
         }
     }
     return size;
-}
-
-int main(int argc, char **argv)
-{
-    long count = argc > 1 ? atol(argv[1]) : 100000;
-    random_state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    for (long i = 0; i < count; i++) {
-        uint8_t input[256];
-        LLVMFuzzerTestOneInput(input, make_answer(input));
-    }
-    printf("fuzz_gate: %ld answers\n", count);
-    return 0;
 }
 #endif

@@ -4,32 +4,20 @@
  * gives a region on which every operation stays inside the map, ends, and keeps figures within their fields. A tenant
  * can write the usage pages, so a sound header proves nothing about them.
  *
- * The input is a list of edits (offset, byte) to a sound region, and a length for the file. Built with clang it is a
- * libFuzzer target; otherwise main() makes inputs from random numbers: fuzz_region COUNT [SEED].
+ * The input is a list of edits (offset, byte) to a sound region.
  */
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "../src/account.h"
 #include "../src/region.h"
 #include "../src/slots.h"
+#include "input.h"
 
 enum { EDIT_SIZE = 5, EDITS_MAX = 64 };
 
 static struct tessera_region sound;
-
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "fuzz_region: %s\n", what);
-        abort();
-    }
-}
 
 static void make_sound_region(void)
 {
@@ -100,8 +88,6 @@ static void try_region(const uint8_t *data, size_t size)
     munmap(region, sizeof *region);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (sound.header.total_size == 0) {
@@ -112,19 +98,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef LIBFUZZER
-int main(int argc, char **argv)
+static size_t make_input(uint8_t *input)
 {
-    uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    long count = argc > 1 ? atol(argv[1]) : 10000;
-    for (long i = 0; i < count; i++) {
-        uint8_t input[EDITS_MAX * EDIT_SIZE];
-        for (size_t at = 0; at < sizeof input; at++) {
-            random = random * 6364136223846793005ULL + 1442695040888963407ULL;
-            input[at] = (uint8_t)(random >> 40);
-        }
-        LLVMFuzzerTestOneInput(input, (size_t)(random >> 33) % sizeof input);
-    }
-    printf("fuzz_region: %ld regions\n", count);
-    return 0;
+    const size_t size = draw(EDITS_MAX * EDIT_SIZE);
+    for (size_t at = 0; at < size; at++) input[at] = (uint8_t)draw(256);
+    return size;
 }
 #endif

@@ -1,4 +1,4 @@
-/* The shared region: one memory-mapped file per share, version 1.1.
+/* The shared region: one memory-mapped file per share, version 1.2.
  *
  * DESIGN
  *
@@ -25,7 +25,30 @@
  *   state   bits 52..63 PID namespace tag | 38..51 start time tag | 16..37 PID | 2..15 epoch | 0..1 enum
  *           tessera_phase
  *
- * Compatibility: a reader refuses another major version; a minor version only gives meaning to reserved bytes.
+ * Spill accounts (since 1.2). What a share has in host memory because the device was full is charged twice: to the
+ * device like all it has, and to a spill account, which is the device TESSERA_SPILL_ACCOUNT further on in every table
+ * (control: its limit; usage: its gauge; slots: what each process has there). So it survives a kill like any other charge,
+ * by the same code. A share of more than TESSERA_SPILL_DEVICES devices has none.
+ *
+ * Orders (since 1.2). A governor (the agent, or whoever supervises) may freeze a share that does nothing on a device: its
+ * next launch has to ask. tessera_device_control.order holds {number, what}, and only the governor writes it;
+ * tessera_device_usage.asked holds the highest number that a waiting launch wants ended, and only grows.
+ *
+ *      governor                                      launch
+ *      RUN n     -- nothing launched for a while --> FREEZE n+1
+ *      FREEZE n  -- asked >= n --> RUN n+1           FREEZE n: asked = max(asked, n), then wait until
+ *                                                      the order is another one (look at that one again), or
+ *                                                      the governor has not been heard of for TESSERA_LEASE_NS, or
+ *                                                      it has waited TESSERA_THAW_NS in all
+ *
+ * No request is lost: it names the order that it wants ended, so it stands until that order ends, whoever dies meanwhile,
+ * and a late one cannot end a later order. No wait is without end: each of the three is enough, and the last needs nobody.
+ * A cap (cap_milli) holds only while the governor is heard of. src/order.h has both sides; test/test_region_order.c
+ * walks every interleaving of governor, processes, kills and restarts.
+ *
+ * Compatibility: a reader refuses another major version; a minor version only gives meaning to reserved bytes. What is new
+ * in a minor version is zero in an older region, which means "not there"; the helpers leave regions older than 1.2 alone
+ * where a library of their time would not understand (tessera_region_govern, tessera_region_set_spill).
  */
 #ifndef TESSERA_REGION_H
 #define TESSERA_REGION_H
@@ -35,7 +58,7 @@
 
 #define TESSERA_REGION_MAGIC "TESSERA" /* eight bytes with the final NUL */
 #define TESSERA_REGION_MAJOR 1u
-#define TESSERA_REGION_MINOR 1u
+#define TESSERA_REGION_MINOR 2u
 
 #define TESSERA_MAX_DEVICES 16u
 #define TESSERA_MAX_SLOTS 1024u
@@ -46,6 +69,10 @@
 #define TESSERA_BOOKED_NS 65536u       /* unit of tessera_slot.booked */
 #define TESSERA_NO_PROGRESS UINT64_MAX /* tessera_slot.progress_ns while nothing is under way */
 #define TESSERA_MAX_EXPORTS 128u
+#define TESSERA_SPILL_ACCOUNT 8u /* added to the number of a device: its spill account */
+#define TESSERA_SPILL_DEVICES 8u /* a share of more devices has no spill accounts */
+#define TESSERA_LEASE_NS UINT64_C(500000000) /* silence of a supervisor after which what it lent, capped or froze is not in force */
+#define TESSERA_THAW_NS UINT64_C(1000000000) /* what a launch waits at most for orders to end */
 
 /* A limit that no allocation reaches. Zero is a real limit: nothing may be allocated. */
 #define TESSERA_UNLIMITED UINT64_MAX
@@ -83,6 +110,7 @@ enum tessera_intent {
 /* Policies (control page). */
 #define TESSERA_REFUSE_UNKNOWN UINT32_C(1) /* allocating driver functions that the library does not know are not there */
 #define TESSERA_CHARGE_IMPORTS UINT32_C(2) /* memory imported from outside the share is charged to who imports it */
+#define TESSERA_RECLAIM UINT32_C(4) /* since 1.2: the governor gets memory back for who is within its request and finds none */
 
 /* How a compute limit is meant. OFF: not at all. HARD: never more. BURST: more while others leave their time unused.
  * BEST_EFFORT: what others leave, and the limit as a floor. */
@@ -92,6 +120,18 @@ enum tessera_mode {
     TESSERA_MODE_BURST = 2,
     TESSERA_MODE_BEST_EFFORT = 3 /* since 1.1 */
 };
+
+/* Who goes first on a device, between shares and between the processes of one. DEFAULT counts as MEDIUM. Since 1.2. */
+enum tessera_priority {
+    TESSERA_PRIORITY_DEFAULT = 0,
+    TESSERA_PRIORITY_LOW = 1,
+    TESSERA_PRIORITY_MEDIUM = 2,
+    TESSERA_PRIORITY_HIGH = 3,
+    TESSERA_PRIORITY_CRITICAL = 4
+};
+
+/* Bits 0..1 of an order; above them its number. Since 1.2. */
+enum tessera_order { TESSERA_ORDER_RUN = 0, TESSERA_ORDER_FREEZE = 1 };
 
 struct tessera_header {
     char magic[8];
@@ -119,8 +159,8 @@ struct tessera_device_control {
     uint32_t compute_request_milli;
     uint32_t flags;               /* TESSERA_DEVICE_* */
     uint32_t mode;                /* enum tessera_mode */
-    uint32_t priority;
-    uint32_t reserved0;
+    uint32_t priority;  /* since 1.2: enum tessera_priority */
+    uint32_t cap_milli; /* since 1.2: what shares of a higher priority leave of the device now; 0: all of it */
     uint64_t rate_q32;            /* device nanoseconds granted per nanosecond, Q32: the limit, what is lent, dilation */
     uint64_t burst_ns;            /* device time that may be saved up; 0: the default of src/controller.h */
     uint64_t in_flight_limit_ns;  /* device time that a process may have under way; 0: the default */
@@ -129,7 +169,9 @@ struct tessera_device_control {
     uint64_t context_bytes; /* since 1.1: cost of a process's first context where it cannot be measured */
     uint64_t floor_q32;    /* since 1.1: the limit alone, nothing lent or stretched; in force when the agent is silent */
     uint64_t dilation_q32; /* since 1.1: charged time per device time, as measured from outside, Q32; 0: as 1 */
-    uint8_t reserved[24];
+    uint64_t order;          /* since 1.2: number and enum tessera_order; see above */
+    uint64_t memory_ceiling; /* since 1.2: bytes of device memory that the share may have now; 0: up to its limit */
+    uint8_t reserved[8];
 };
 
 struct tessera_control {
@@ -137,8 +179,9 @@ struct tessera_control {
     uint32_t pause;      /* non-zero: launches wait */
     uint32_t policy;     /* since 1.1: TESSERA_REFUSE_UNKNOWN, TESSERA_CHARGE_IMPORTS */
     uint64_t agent_heartbeat_ns; /* CLOCK_MONOTONIC of the last tick of the compute controller */
-    uint64_t gated;              /* since 1.1: bit n: launches on device n are held to a limit, or pause */
-    uint8_t reserved1[96];
+    uint64_t gated;              /* since 1.1: bit n: launches on device n are held to a limit, or pause, or have to ask */
+    uint64_t governor_ns;        /* since 1.2: CLOCK_MONOTONIC of the last call of tessera_region_govern */
+    uint8_t reserved1[88];
     struct tessera_device_control device[TESSERA_MAX_DEVICES];
     uint8_t reserved2[1920];
 };
@@ -148,7 +191,11 @@ struct tessera_device_usage {
     uint8_t reserved0[56];  /* the gauge has its cache line to itself */
     uint64_t refused_count; /* allocations answered with out of memory */
     uint64_t peak_granules;
-    uint8_t reserved1[48];
+    uint64_t full_count;     /* since 1.2: allocations within the limit that found the device full */
+    uint64_t short_granules; /* since 1.2: what the last of them lacked that was within the share's request */
+    uint64_t short_ns;       /* since 1.2: CLOCK_MONOTONIC of that, renewed while it waits; 0: nobody waits */
+    uint64_t spill_count;    /* since 1.2: allocations that went to host memory instead */
+    uint8_t reserved1[16];
     int64_t granted_ns; /* device time ever granted; less spent_ns it is what may be launched at once: src/compute.c */
     uint64_t last_ns;   /* CLOCK_MONOTONIC of the last grant; 0: never */
     int64_t spent_ns;   /* device time ever asked for by launches */
@@ -158,7 +205,11 @@ struct tessera_device_usage {
     uint64_t throttled_ns;    /* since 1.1: time that launches waited for the limit */
     uint64_t throttled_count; /* since 1.1: launches that did */
     uint64_t waited_ns;       /* since 1.1: CLOCK_MONOTONIC of the last one */
-    uint8_t reserved2[56];
+    uint64_t asked;         /* since 1.2: the highest number of an order that a waiting launch wants ended */
+    uint64_t yielded_ns;    /* since 1.2: time that launches waited for orders, and for processes of a higher priority */
+    uint64_t yielded_count; /* since 1.2 */
+    uint64_t pressed_ns[3]; /* since 1.2: when a process of MEDIUM, HIGH, CRITICAL priority waited for its turn last */
+    uint8_t reserved2[8];
 };
 
 /* Memory that a process handed out for others to open (cuIpcGetMemHandle). Changed by compare-and-swap only; how it is
@@ -193,7 +244,7 @@ struct tessera_slot_device {
 struct tessera_slot {
     uint64_t state;
     uint32_t pid; /* in the PID namespace below */
-    uint32_t reserved0;
+    uint32_t priority;      /* since 1.2: the process's own, within the share */
     uint64_t start_ticks;   /* field 22 of /proc/PID/stat */
     uint64_t image_stack;   /* field 28: changes with exec, readable by others; 0 when unknown */
     uint64_t image_random;  /* from AT_RANDOM: changes with exec, known to the process alone */
@@ -240,7 +291,7 @@ struct tessera_region {
     FIELD(device_control, flags, 24, 4)                                                                          \
     FIELD(device_control, mode, 28, 4)                                                                           \
     FIELD(device_control, priority, 32, 4)                                                                       \
-    FIELD(device_control, reserved0, 36, 4)                                                                      \
+    FIELD(device_control, cap_milli, 36, 4)                                                                      \
     FIELD(device_control, rate_q32, 40, 8)                                                                       \
     FIELD(device_control, burst_ns, 48, 8)                                                                       \
     FIELD(device_control, in_flight_limit_ns, 56, 8)                                                             \
@@ -249,20 +300,27 @@ struct tessera_region {
     FIELD(device_control, context_bytes, 80, 8)                                                                  \
     FIELD(device_control, floor_q32, 88, 8)                                                                      \
     FIELD(device_control, dilation_q32, 96, 8)                                                                   \
-    FIELD(device_control, reserved, 104, 24)                                                                     \
+    FIELD(device_control, order, 104, 8)                                                                         \
+    FIELD(device_control, memory_ceiling, 112, 8)                                                                \
+    FIELD(device_control, reserved, 120, 8)                                                                      \
     FIELD(control, generation, 0, 8)                                                                             \
     FIELD(control, pause, 8, 4)                                                                                  \
     FIELD(control, policy, 12, 4)                                                                                \
     FIELD(control, agent_heartbeat_ns, 16, 8)                                                                    \
     FIELD(control, gated, 24, 8)                                                                                 \
-    FIELD(control, reserved1, 32, 96)                                                                            \
+    FIELD(control, governor_ns, 32, 8)                                                                           \
+    FIELD(control, reserved1, 40, 88)                                                                            \
     FIELD(control, device, 128, 2048)                                                                            \
     FIELD(control, reserved2, 2176, 1920)                                                                        \
     FIELD(device_usage, gauge, 0, 8)                                                                             \
     FIELD(device_usage, reserved0, 8, 56)                                                                        \
     FIELD(device_usage, refused_count, 64, 8)                                                                    \
     FIELD(device_usage, peak_granules, 72, 8)                                                                    \
-    FIELD(device_usage, reserved1, 80, 48)                                                                       \
+    FIELD(device_usage, full_count, 80, 8)                                                                       \
+    FIELD(device_usage, short_granules, 88, 8)                                                                   \
+    FIELD(device_usage, short_ns, 96, 8)                                                                         \
+    FIELD(device_usage, spill_count, 104, 8)                                                                     \
+    FIELD(device_usage, reserved1, 112, 16)                                                                      \
     FIELD(device_usage, granted_ns, 128, 8)                                                                      \
     FIELD(device_usage, last_ns, 136, 8)                                                                         \
     FIELD(device_usage, spent_ns, 144, 8)                                                                        \
@@ -272,7 +330,11 @@ struct tessera_region {
     FIELD(device_usage, throttled_ns, 176, 8)                                                                    \
     FIELD(device_usage, throttled_count, 184, 8)                                                                 \
     FIELD(device_usage, waited_ns, 192, 8)                                                                       \
-    FIELD(device_usage, reserved2, 200, 56)                                                                      \
+    FIELD(device_usage, asked, 200, 8)                                                                           \
+    FIELD(device_usage, yielded_ns, 208, 8)                                                                      \
+    FIELD(device_usage, yielded_count, 216, 8)                                                                   \
+    FIELD(device_usage, pressed_ns, 224, 24)                                                                     \
+    FIELD(device_usage, reserved2, 248, 8)                                                                       \
     FIELD(export, tag, 0, 8)                                                                                     \
     FIELD(export, holder, 8, 8)                                                                                  \
     FIELD(usage, device, 0, 4096)                                                                                \
@@ -293,7 +355,7 @@ struct tessera_region {
     FIELD(slot_device, hidden_granules, 56, 8)                                                                   \
     FIELD(slot, state, 0, 8)                                                                                     \
     FIELD(slot, pid, 8, 4)                                                                                       \
-    FIELD(slot, reserved0, 12, 4)                                                                                \
+    FIELD(slot, priority, 12, 4)                                                                                 \
     FIELD(slot, start_ticks, 16, 8)                                                                              \
     FIELD(slot, image_stack, 24, 8)                                                                              \
     FIELD(slot, image_random, 32, 8)                                                                             \
@@ -330,6 +392,7 @@ struct tessera_region {
 TESSERA_LAYOUT(TESSERA_ASSERT_FIELD)
 TESSERA_LAYOUT_SIZES(TESSERA_ASSERT_SIZE)
 
+_Static_assert(TESSERA_SPILL_ACCOUNT + TESSERA_SPILL_DEVICES <= TESSERA_MAX_DEVICES, "a spill account has its own row");
 _Static_assert(sizeof(struct tessera_region) <= (size_t)4 << 20, "the region outgrew 4 MiB");
 _Static_assert(TESSERA_GAUGE_SEQ_BITS + TESSERA_GAUGE_SLOT_BITS + TESSERA_GAUGE_USED_BITS == 64u, "gauge packing");
 _Static_assert(TESSERA_MAX_SLOTS == 1u << TESSERA_GAUGE_SLOT_BITS, "a slot number must fit the gauge word");

@@ -9,6 +9,7 @@
 #define TESSERA_REGION_API_H
 
 #include "tessera_compute.h"
+#include "tessera_govern.h"
 #include "tessera_region.h"
 
 #ifndef TESSERA_API
@@ -103,7 +104,7 @@ TESSERA_API int tessera_region_set_unseen(struct tessera_region *region, uint32_
 /* What the first context of a process on a device is charged where the process cannot measure it. */
 TESSERA_API int tessera_region_set_context_bytes(struct tessera_region *region, uint32_t device, uint64_t bytes);
 
-/* TESSERA_REFUSE_UNKNOWN, TESSERA_CHARGE_IMPORTS or both; 0 for neither. */
+/* TESSERA_REFUSE_UNKNOWN, TESSERA_CHARGE_IMPORTS and TESSERA_RECLAIM in any combination; 0 for none. */
 TESSERA_API int tessera_region_set_policy(struct tessera_region *region, uint32_t policy);
 
 /* The layout as text, a line per field and struct: "struct.field offset size" and "struct size". Returns the length

@@ -244,10 +244,23 @@ uint32_t lim_device_count(const struct tessera_region *region)
     return count < TESSERA_MAX_DEVICES ? count : TESSERA_MAX_DEVICES;
 }
 
+bool lim_has_spill(const struct tessera_region *region)
+{
+    return region->header.minor >= 2 && lim_device_count(region) <= TESSERA_SPILL_DEVICES;
+}
+
+uint64_t lim_spilled_granules(const struct tessera_region *region, uint32_t device)
+{
+    return lim_has_spill(region)
+               ? lim_gauge_used(word_load(&region->usage.device[device + TESSERA_SPILL_ACCOUNT].gauge))
+               : 0;
+}
+
 bool lim_finish_reap(struct tessera_region *region, uint32_t slot, uint64_t state)
 {
     for (uint32_t device = 0; device < lim_device_count(region); device++) {
-        if (!reap_device(region, slot, device, state)) {
+        if (!reap_device(region, slot, device, state) ||
+            (lim_has_spill(region) && !reap_device(region, slot, device + TESSERA_SPILL_ACCOUNT, state))) {
             return false;
         }
     }

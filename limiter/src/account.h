@@ -13,6 +13,12 @@ uint64_t lim_granules(uint64_t bytes);
 /* Devices in the region, never more than its tables hold even if the header was overwritten after it was checked. */
 uint32_t lim_device_count(const struct tessera_region *region);
 
+/* True if the share can have memory in host memory instead, with accounts for it (tessera_region.h). */
+bool lim_has_spill(const struct tessera_region *region);
+
+/* Granules of a device's that are in host memory now, all processes together; 0 where there are no accounts. */
+uint64_t lim_spilled_granules(const struct tessera_region *region, uint32_t device);
+
 /* Used granules in a gauge word. */
 uint64_t lim_gauge_used(uint64_t gauge);
 

@@ -6,6 +6,10 @@
  * not claimed: the driver states the error. Should the driver accept it, it is charged after the fact or undone, so
  * nothing stays uncounted.
  *
+ * A driver that has no memory though the limit has is asked again where there may be room soon (physical.c), and where the
+ * share may spill and the caller will do with it, the claim becomes one of host memory: is_spilled, and the hook allocates
+ * that.
+ *
  * Frees go the other way round: the record is taken out before the driver is asked, as the driver may hand the same
  * pointer to another thread before we are back, and the charge is given back after it.
  */
@@ -15,11 +19,23 @@
 #include "hints.h"
 #include "hook_ipc.h"
 #include "hook_pool.h"
+#include "physical.h"
 
-/* What pools hold without need and what the dead held comes back before anyone is refused. */
+/* What pools hold without need and what the dead held comes back before anyone is refused; host memory, where that will
+ * do, before the last try is a refusal. */
 LIM_COLD static bool take_at_the_limit(struct lim_claim *claim, uint32_t device, uint64_t granules)
 {
     lim_relieve_pools(claim->process);
+    if (claim->may_spill && lim_spill_limit(claim->process->region, device) > 0) {
+        lim_reap_now(claim->process);
+        if (lim_take(claim->process, device, granules, 1)) {
+            return true;
+        }
+        claim->is_spilled = lim_take_spilled(claim->process, device, granules, 1);
+        if (claim->is_spilled) {
+            return true;
+        }
+    }
     return lim_take_or_refuse(claim->process, device, granules, 1);
 }
 
@@ -37,9 +53,9 @@ static CUresult charge(struct lim_claim *claim, uint64_t granules)
     return CUDA_SUCCESS;
 }
 
-CUresult lim_claim_begin(struct lim_claim *claim, bool is_sound, uint64_t granules)
+static CUresult begin(struct lim_claim *claim, bool is_sound, uint64_t granules, bool may_spill)
 {
-    *claim = (struct lim_claim){.process = lim_process()};
+    *claim = (struct lim_claim){.process = lim_process(), .may_spill = may_spill};
     if (claim->process == NULL) {
         return LIM_DENIED;
     }
@@ -53,11 +69,40 @@ CUresult lim_claim_begin(struct lim_claim *claim, bool is_sound, uint64_t granul
     return claim->site.device == LIM_NO_DEVICE ? CUDA_SUCCESS : charge(claim, granules);
 }
 
+CUresult lim_claim_begin(struct lim_claim *claim, bool is_sound, uint64_t granules)
+{
+    return begin(claim, is_sound, granules, false);
+}
+
+CUresult lim_claim_begin_spillable(struct lim_claim *claim, bool is_sound, uint64_t granules)
+{
+    return begin(claim, is_sound, granules, true);
+}
+
+bool lim_claim_again(struct lim_claim *claim, struct lim_patience *patience)
+{
+    uint32_t device = (uint32_t)claim->site.device;
+    if (!claim->charged || claim->is_spilled) {
+        return false; /* the driver refuses by itself: so does host memory */
+    }
+    if (lim_room_again(claim->process, device, claim->granules, patience)) {
+        return true;
+    }
+    claim->is_spilled = claim->may_spill && lim_note_spilled(claim->process, device, claim->granules);
+    if (!claim->is_spilled) {
+        lim_note_full(claim->process, device);
+    }
+    return claim->is_spilled;
+}
+
 LIM_COLD static void drop_claim(struct lim_claim *claim)
 {
     if (claim->charged) {
         lim_lock(claim->process);
         lim_ledger_unreserve(&claim->process->ledger, 1);
+        if (claim->is_spilled) {
+            lim_unspill_locked(claim->process, (uint32_t)claim->site.device, claim->granules);
+        }
         lim_give_locked(claim->process, (uint32_t)claim->site.device, claim->granules);
         lim_unlock(claim->process);
     }
@@ -81,6 +126,7 @@ LIM_COLD static bool correct_claim(struct lim_claim *claim, uint64_t granules)
 LIM_COLD static bool claim_late(struct lim_claim *claim, uint64_t granules)
 {
     claim->site = lim_current_site(claim->process);
+    claim->may_spill = false; /* it is on the device already */
     return claim->site.device >= 0 && charge(claim, granules) == CUDA_SUCCESS;
 }
 
@@ -129,10 +175,19 @@ bool lim_pays_itself(const struct record *record)
     switch (record->class) {
     case RECORD_LINEAR:
     case RECORD_MANAGED:
+    case RECORD_SPILLED:
     case RECORD_EXTERNAL:
     case RECORD_ARRAY: return true;
     case RECORD_ASYNC: return record->link == 0; /* its pool is destroyed */
     default: return false;
+    }
+}
+
+void lim_repay_locked(struct lim_process *process, const struct record *record)
+{
+    lim_give_locked(process, record->device, record->granules);
+    if (!LIM_USUAL(record->class != RECORD_SPILLED)) {
+        lim_unspill_locked(process, record->device, record->granules);
     }
 }
 
@@ -156,7 +211,7 @@ void lim_record(struct lim_process *process, const struct record *record)
     lim_lock(process);
     lim_ledger_insert(&process->ledger, record, &old);
     if (lim_pays_itself(&old)) {
-        lim_give_locked(process, old.device, old.granules);
+        lim_repay_locked(process, &old);
     }
     lim_unlock(process);
 }
@@ -177,7 +232,7 @@ void lim_release(struct lim_process *process, const struct record *record)
     lim_ledger_unreserve(&process->ledger, 1);
     bool pays_itself = lim_pays_itself(record);
     if (pays_itself) {
-        lim_give_locked(process, record->device, record->granules);
+        lim_repay_locked(process, record);
     }
     lim_unlock(process);
     if (!LIM_USUAL(record->mark == 0)) {

@@ -3,16 +3,20 @@
  * controller.c has the rules; here they meet clocks, streams and processes that die.
  *
  * A launch on a device with a limit
- *     1  waits while the share is paused;
- *     2  waits while its kernel's first measurement is under way (one launch at a charge that is a guess is enough), or
+ *     1  waits while the share is paused; while it is frozen it asks to be let go, and waits for that (order.h);
+ *     2  lets processes of the share go first that have a higher priority and wait for their turn;
+ *     3  waits while its kernel's first measurement is under way (one launch at a charge that is a guess is enough), or
  *        while the process has more than in_flight_limit_ns of work under way;
- *     3  is charged: spent += c, which is its turn;
- *     4  waits until granted passes its turn;
- *     5  goes, between two events if it is to be measured.
- * Where granted is past the turn already, which is so below the limit, nobody reads a clock: 3 is one exchange-and-add.
+ *     4  is charged: spent += c, which is its turn;
+ *     5  waits until granted passes its turn;
+ *     6  goes, between two events if it is to be measured.
+ * Where granted is past the turn already, which is so below the limit, nobody reads a clock: 4 is one exchange-and-add.
  *
- * Bounds. 2 ends after LIM_PATIENCE_NS, or four times what is under way if that is longer. 4 ends when its turn comes,
- * and after twice the time that this looked like at first, plus LIM_PATIENCE_NS, at any rate. No launch waits for another one
+ * Bounds. A freeze ends after TESSERA_THAW_NS, and with the governor's life TESSERA_LEASE_NS after its last word. 2 ends
+ * after nine times the launch's own charge, and after LIM_PATIENCE_NS; a turn that was taken is not given up, so the one of
+ * a higher priority waits for no more than what those below it have under way. 3 ends after LIM_PATIENCE_NS, or four times
+ * what is under way if that is longer. 5 ends when its turn comes, and after twice the time that this looked like at first,
+ * plus LIM_PATIENCE_NS, at any rate. No launch waits for another one
  * to do anything, only for time and for the device, so launches that need each other (collectives, a spinning kernel and
  * its producer) cannot lock up. A launch that went early is charged all the same. Only a pause lasts until it ends.
  *
@@ -33,13 +37,17 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "atomics.h"
 #include "books.h"
 #include "controller.h"
 #include "costs.h"
+#include "order.h"
 #include "samples.h"
 
 #define REAP_EVERY_NS (100 * LIM_MS)
 #define PATIENCE_FACTOR 4u
+#define YIELD_FACTOR 9u
+#define PRESSED_NS (20 * LIM_MS) /* who waited no longer ago than this waits now: naps are shorter */
 
 static struct tessera_device_usage *usage_of(const struct lim_launch *launch)
 {
@@ -58,7 +66,7 @@ static uint64_t or_default(const uint64_t *word, uint64_t otherwise)
 }
 
 /* nanosleep is where a thread may be cancelled; a launch is not. */
-LIM_COLD static void nap(uint64_t ns)
+void lim_nap(uint64_t ns)
 {
     uint64_t bounded = ns < LIM_NAP_SHORT_NS ? LIM_NAP_SHORT_NS : (ns > LIM_NAP_LONG_NS ? LIM_NAP_LONG_NS : ns);
     struct timespec time = {.tv_nsec = (long)bounded};
@@ -132,6 +140,24 @@ static bool is_still_held(const struct lim_launch *launch)
     return (gated >> launch->site.device & 1u) != 0;
 }
 
+/* True while launches take turns: for a limit, or for a cap as long as its governor is heard of. */
+static bool takes_turns(const struct lim_launch *launch)
+{
+    const struct tessera_control *control = &launch->process->region->control;
+    const struct tessera_device_control *row = control_of(launch);
+    uint32_t milli = __atomic_load_n(&row->compute_limit_milli, __ATOMIC_RELAXED);
+    if (LIM_USUAL(__atomic_load_n(&row->mode, __ATOMIC_RELAXED) != TESSERA_MODE_OFF && milli > 0 && milli < 1000)) {
+        return true;
+    }
+    return __atomic_load_n(&row->cap_milli, __ATOMIC_RELAXED) != 0 &&
+           lim_is_governed(__atomic_load_n(&control->governor_ns, __ATOMIC_RELAXED), lim_now_ns());
+}
+
+static bool is_held_to_turns(const struct lim_launch *launch)
+{
+    return is_still_held(launch) && takes_turns(launch);
+}
+
 static void note_throttling(const struct lim_launch *launch, uint64_t from_ns, uint64_t until_ns)
 {
     struct tessera_device_usage *usage = usage_of(launch);
@@ -140,7 +166,68 @@ static void note_throttling(const struct lim_launch *launch, uint64_t from_ns, u
     __atomic_store_n(&usage->waited_ns, until_ns, __ATOMIC_RELAXED);
 }
 
-/* Step 4: returns when the turn has come. */
+/* -- priorities between the processes of a share ------------------------------------------------------------------- */
+
+/* Tells those below that a launch of ours waits for its turn. */
+static void press(const struct lim_launch *launch, uint64_t now_ns)
+{
+    uint32_t level = launch->process->priority;
+    if (level >= TESSERA_PRIORITY_MEDIUM && level <= TESSERA_PRIORITY_CRITICAL) {
+        uint64_t *pressed_ns = &usage_of(launch)->pressed_ns[level - TESSERA_PRIORITY_MEDIUM];
+        __atomic_store_n(pressed_ns, now_ns, __ATOMIC_RELAXED);
+    }
+}
+
+/* When somebody of a higher priority waited last; 0: never. */
+static uint64_t pressed_above(const struct lim_launch *launch)
+{
+    const uint64_t *pressed_ns = usage_of(launch)->pressed_ns;
+    uint64_t last_ns = 0;
+    for (uint32_t level = launch->process->priority + 1u; level <= TESSERA_PRIORITY_CRITICAL; level++) {
+        uint64_t at_ns = __atomic_load_n(&pressed_ns[level - TESSERA_PRIORITY_MEDIUM], __ATOMIC_RELAXED);
+        last_ns = at_ns > last_ns ? at_ns : last_ns;
+    }
+    return last_ns;
+}
+
+static void note_yielding(const struct lim_launch *launch, uint64_t from_ns, uint64_t until_ns)
+{
+    struct tessera_device_usage *usage = usage_of(launch);
+    __atomic_fetch_add(&usage->yielded_ns, until_ns - from_ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&usage->yielded_count, 1, __ATOMIC_RELAXED);
+}
+
+/* What a launch lets others go first: nine times its own charge, so that a tenth of the share is left to it. */
+static uint64_t yield_ns(const struct lim_launch *launch)
+{
+    struct lim_compute *compute = &launch->process->compute;
+    lim_lock_word(&compute->lock);
+    const struct lim_cost *cost = lim_cost_known(compute, launch->key);
+    uint64_t cost_ns = cost != NULL && cost->cost_ns != 0 ? cost->cost_ns : LIM_GUESS_NS;
+    lim_unlock_word(&compute->lock);
+    uint64_t all_ns = YIELD_FACTOR * cost_ns;
+    return all_ns < LIM_PATIENCE_NS ? all_ns : LIM_PATIENCE_NS;
+}
+
+/* Step 2. */
+LIM_COLD static void let_others_go_first(const struct lim_launch *launch)
+{
+    uint64_t from_ns = lim_now_ns();
+    uint64_t now_ns = from_ns;
+    uint64_t end_ns = from_ns + yield_ns(launch);
+    while (now_ns < end_ns && now_ns <= pressed_above(launch) + PRESSED_NS && is_still_held(launch)) {
+        lim_nap(LIM_MS);
+        now_ns = lim_now_ns();
+        use_the_wait(launch->process, now_ns);
+    }
+    if (now_ns > from_ns) {
+        note_yielding(launch, from_ns, now_ns);
+    }
+}
+
+/* -- turns ---------------------------------------------------------------------------------------------------------- */
+
+/* Step 5: returns when the turn has come. */
 LIM_COLD static void wait_turn(const struct lim_launch *launch)
 {
     uint64_t from_ns = lim_now_ns();
@@ -151,8 +238,9 @@ LIM_COLD static void wait_turn(const struct lim_launch *launch)
         return;
     }
     uint64_t end_ns = now_ns + 2 * lim_wait_ns(missing(launch), rate) + LIM_PATIENCE_NS;
-    while (missing(launch) > 0 && now_ns < end_ns && is_still_held(launch)) {
-        nap(lim_wait_ns(missing(launch), rate));
+    while (missing(launch) > 0 && now_ns < end_ns && is_held_to_turns(launch)) {
+        press(launch, now_ns);
+        lim_nap(lim_wait_ns(missing(launch), rate));
         now_ns = lim_now_ns();
         use_the_wait(launch->process, now_ns);
         rate = rate_of(launch, now_ns);
@@ -223,7 +311,7 @@ static void submit(struct lim_launch *launch, struct lim_cost *cost)
     }
 }
 
-/* Steps 2 and 3, and 5 if its turn has come already. False: not yet. Lock held. */
+/* Steps 3 and 4, and 6 if its turn has come already. False: not yet. Lock held. */
 static bool enter(struct lim_launch *launch, bool is_patient)
 {
     struct lim_compute *compute = &launch->process->compute;
@@ -253,7 +341,7 @@ static bool try_enter(struct lim_launch *launch, bool is_patient)
     return entered;
 }
 
-/* Step 2, when there is something to wait for. */
+/* Step 3, when there is something to wait for. */
 LIM_COLD static void wait_to_enter(struct lim_launch *launch)
 {
     uint64_t from_ns = lim_now_ns();
@@ -265,9 +353,10 @@ LIM_COLD static void wait_to_enter(struct lim_launch *launch)
     uint64_t pause_ns = LIM_NAP_SHORT_NS;
     uint64_t now_ns = from_ns;
     do {
-        nap(pause_ns);
+        lim_nap(pause_ns);
         pause_ns = pause_ns < LIM_MS ? pause_ns * 2 : LIM_MS;
         now_ns = lim_now_ns();
+        press(launch, now_ns);
         use_the_wait(launch->process, now_ns);
     } while (!try_enter(launch, now_ns < end_ns));
     note_throttling(launch, from_ns, now_ns);
@@ -282,13 +371,36 @@ LIM_COLD static void wait_while_paused(const struct lim_launch *launch)
     }
     uint64_t from_ns = lim_now_ns();
     while (__atomic_load_n(&control->pause, __ATOMIC_ACQUIRE) != 0) {
-        nap(LIM_NAP_LONG_NS);
+        lim_nap(LIM_NAP_LONG_NS);
         use_the_wait(launch->process, lim_now_ns());
     }
     note_throttling(launch, from_ns, lim_now_ns());
 }
 
-/* Step 4 for a launch whose turn was not due at once. */
+/* Step 1 as well: asks to be let go, and waits no longer than order.h says. */
+LIM_COLD static void ask_to_run(const struct lim_launch *launch)
+{
+    const struct tessera_control *control = &launch->process->region->control;
+    const uint64_t *order_at = &control_of(launch)->order;
+    uint64_t from_ns = lim_now_ns();
+    uint64_t now_ns = from_ns;
+    uint64_t order = word_load(order_at);
+    while (lim_order_holds(order, word_load(&control->governor_ns), now_ns, now_ns - from_ns)) {
+        word_raise(&usage_of(launch)->asked, lim_order_number(order));
+        lim_nap(LIM_NAP_LONG_NS);
+        now_ns = lim_now_ns();
+        use_the_wait(launch->process, now_ns);
+        order = word_load(order_at);
+    }
+    note_yielding(launch, from_ns, now_ns);
+}
+
+static bool is_frozen(const struct lim_launch *launch)
+{
+    return lim_order_freezes(__atomic_load_n(&control_of(launch)->order, __ATOMIC_RELAXED));
+}
+
+/* Step 5 for a launch whose turn was not due at once. */
 LIM_COLD static void wait_and_submit(struct lim_launch *launch)
 {
     wait_turn(launch);
@@ -318,11 +430,17 @@ void lim_launch_begin(struct lim_launch *launch, struct lim_process *process, co
         return;
     }
     wait_while_paused(launch);
-    if (!is_still_held(launch)) {
-        return; /* there was only the pause */
+    if (!LIM_USUAL(!is_frozen(launch))) {
+        ask_to_run(launch);
+    }
+    if (!is_held_to_turns(launch)) {
+        return; /* there was only the pause, or the order */
     }
     launch->is_held = true;
     launch->key = lim_cost_key(order->what, order->blocks, (uint32_t)launch->site.device);
+    if (!LIM_USUAL(pressed_above(launch) == 0)) {
+        let_others_go_first(launch);
+    }
     if (!LIM_USUAL(try_enter(launch, true))) {
         wait_to_enter(launch);
     }

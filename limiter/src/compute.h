@@ -47,6 +47,10 @@ void lim_launch_begin(struct lim_launch *launch, struct lim_process *process, co
 /* After it: the hook's answer. */
 CUresult lim_launch_end(struct lim_launch *launch, CUresult result);
 
+/* Sleeps for `ns`, within the bounds of LIM_NAP_SHORT_NS and LIM_NAP_LONG_NS. Not a place where a thread is cancelled; errno
+ * stays. */
+LIM_COLD void lim_nap(uint64_t ns);
+
 /* Reads measurements that are ready. Cheap when there are none; call where the program waits for its device anyway. */
 void lim_collect(struct lim_process *process);
 

@@ -1,7 +1,7 @@
 /* DESIGN
  *
  * The agent's side of compute limits: it writes the control page, under the seqlock of region_api.c, and reads what the
- * processes wrote. `gated` is derived from limits, modes and pause by whoever changes one of them: it is all that a
+ * processes wrote. `gated` is derived from limits, modes, pause, caps and orders by whoever changes one of them: it is all that a
  * launch without a limit looks at.
  */
 #include "compute_api.h"
@@ -12,6 +12,7 @@
 #include "atomics.h"
 #include "books.h"
 #include "controller.h"
+#include "order.h"
 #include "region.h"
 
 #define WHOLE_MILLI 1000u
@@ -32,12 +33,14 @@ static bool is_limited(const struct tessera_device_control *row)
     return load(&row->mode) != TESSERA_MODE_OFF && milli > 0 && milli < WHOLE_MILLI;
 }
 
-static void derive_gated(struct tessera_control *control, uint32_t devices)
+void lim_derive_gated(struct tessera_control *control, uint32_t devices)
 {
     uint64_t gated = 0;
     bool paused = load(&control->pause) != 0;
     for (uint32_t device = 0; device < devices; device++) {
-        gated |= (uint64_t)(paused || is_limited(&control->device[device])) << device;
+        const struct tessera_device_control *row = &control->device[device];
+        bool is_held = paused || is_limited(row) || load(&row->cap_milli) != 0 || lim_order_freezes(word_load(&row->order));
+        gated |= (uint64_t)is_held << device;
     }
     word_store(&control->gated, gated);
 }
@@ -59,7 +62,7 @@ void lim_fill_compute(struct tessera_control *control, uint32_t devices)
                                                                                            : TESSERA_MODE_OFF;
         derive_rate(row, row->compute_limit_milli);
     }
-    derive_gated(control, devices);
+    lim_derive_gated(control, devices);
 }
 
 int tessera_region_set_compute(struct tessera_region *region, uint32_t device, uint32_t milli, uint32_t mode)
@@ -72,7 +75,7 @@ int tessera_region_set_compute(struct tessera_region *region, uint32_t device, u
     store(&row->compute_limit_milli, milli);
     store(&row->mode, mode);
     derive_rate(row, milli);
-    derive_gated(&region->control, lim_device_count(region));
+    lim_derive_gated(&region->control, lim_device_count(region));
     lim_end_change(&region->control);
     return TESSERA_ERROR_OK;
 }
@@ -90,7 +93,7 @@ int tessera_region_pause(struct tessera_region *region, uint32_t paused)
 {
     lim_begin_change(&region->control);
     store(&region->control.pause, paused != 0);
-    derive_gated(&region->control, lim_device_count(region));
+    lim_derive_gated(&region->control, lim_device_count(region));
     lim_end_change(&region->control);
     return TESSERA_ERROR_OK;
 }
@@ -116,7 +119,7 @@ int tessera_region_tick(struct tessera_region *region, uint32_t device, struct t
     struct tessera_device_control *row = &region->control.device[device];
     const struct tessera_device_usage *usage = &region->usage.device[device];
     uint32_t milli;
-    if (!is_limited(row)) {
+    if (!is_limited(row) && load(&row->cap_milli) == 0) {
         calibration->looks = 0; /* launches are not charged now: begin afresh when they are */
     }
     lim_calibrate(calibration, reading, now_ns, charged_until(region, device, now_ns), word_load(&usage->longest_ns));

@@ -25,6 +25,7 @@
  *    over the last 300 ms of busy time, or four of the longest kernels. Being a ratio of what happened it needs no
  *    demand to be right, does not wind up while the share idles, and repairs wrong charges as well. It rises by at most a
  *    tenth per 100 ms and falls at once.
+ *    A cap of a governor (governor.c) is a limit as well: rate = min(limit, cap) * dilation, while the governor speaks.
  * 5. Lending. What a share leaves unused, limit - 2 * used, is lent to those of the device that had to wait and may have
  *    more, by weight. Twice the use, since time slices give an owner that wakes up its use again without asking: it
  *    doubles, and what was lent is called back at the next tick. A share that had to wait lends nothing. What is lent
@@ -34,7 +35,10 @@
 
 #include <string.h>
 
+#include "order.h"
+
 #define WHOLE_MILLI 1000u
+#define UNHURRIED 4u
 #define LEARN_SHIFT_PARTS 5
 #define INSTALMENT_TENTHS 3
 #define LONGEST_KERNELS 1u
@@ -61,7 +65,8 @@ uint64_t lim_rate(uint64_t milli, uint64_t dilation_q32)
     return rate > UINT64_MAX ? UINT64_MAX : (uint64_t)rate;
 }
 
-uint64_t lim_rate_now(const struct tessera_control *control, uint32_t device, uint64_t now_ns)
+/* By the share's own limit, and what is lent to it. */
+static uint64_t own_rate(const struct tessera_control *control, uint32_t device, uint64_t now_ns)
 {
     const struct tessera_device_control *row = &control->device[device];
     uint64_t heard_ns = __atomic_load_n(&control->agent_heartbeat_ns, __ATOMIC_RELAXED);
@@ -71,6 +76,21 @@ uint64_t lim_rate_now(const struct tessera_control *control, uint32_t device, ui
         return lent;
     }
     return own != 0 ? own : lim_rate(__atomic_load_n(&row->compute_limit_milli, __ATOMIC_RELAXED), 0);
+}
+
+uint64_t lim_rate_now(const struct tessera_control *control, uint32_t device, uint64_t now_ns)
+{
+    const struct tessera_device_control *row = &control->device[device];
+    uint64_t own = own_rate(control, device, now_ns);
+    uint32_t cap_milli = __atomic_load_n(&row->cap_milli, __ATOMIC_RELAXED);
+    if (cap_milli == 0 || !lim_is_governed(__atomic_load_n(&control->governor_ns, __ATOMIC_RELAXED), now_ns)) {
+        return own;
+    }
+    /* Who may have everything only takes turns: at the rate of the device itself, what a nap is too long would be lost. */
+    uint64_t milli = cap_milli < WHOLE_MILLI ? cap_milli : UNHURRIED * WHOLE_MILLI;
+    uint64_t cap = lim_rate(milli, __atomic_load_n(&row->dilation_q32, __ATOMIC_RELAXED));
+    bool is_limited = own != 0 && __atomic_load_n(&row->mode, __ATOMIC_RELAXED) != TESSERA_MODE_OFF;
+    return is_limited && own < cap ? own : cap;
 }
 
 int64_t lim_grant(uint64_t rate_q32, uint64_t elapsed_ns)

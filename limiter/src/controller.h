@@ -19,7 +19,7 @@
 #define LIM_PATIENCE_NS (200 * LIM_MS)   /* what a launch waits beyond twice its turn before it goes anyway */
 #define LIM_NAP_SHORT_NS (LIM_MS / 20)
 #define LIM_NAP_LONG_NS (10 * LIM_MS)
-#define LIM_LEASE_NS (500 * LIM_MS)      /* silence of the agent after which nothing lent is in force */
+#define LIM_LEASE_NS TESSERA_LEASE_NS
 #define LIM_HISTORY_NS (300 * LIM_MS)    /* device time over which dilation is measured */
 
 /* The rate of a limit: device time charged per time, Q32. `dilation_q32` 0 counts as 1. */

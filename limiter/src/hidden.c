@@ -46,7 +46,9 @@ static struct holding holding_of(struct lim_process *process, uint32_t device)
             continue;
         }
         holding.contexts += record->class == RECORD_CONTEXT;
-        holding.absent += record->class == RECORD_MANAGED || record->class == RECORD_HOST ? record->granules : 0;
+        bool is_elsewhere =
+            record->class == RECORD_MANAGED || record->class == RECORD_SPILLED || record->class == RECORD_HOST;
+        holding.absent += is_elsewhere ? record->granules : 0;
     }
     return holding;
 }

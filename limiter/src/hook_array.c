@@ -88,6 +88,7 @@ static void undo_mipmapped(uint64_t key)
 static CUresult create_array(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *full, const CUDA_ARRAY_DESCRIPTOR *flat)
 {
     struct lim_claim claim;
+    struct lim_patience patience = {0, 0};
     CUarray array = NULL;
     uint64_t granules = claimed_granules(full, 0);
     /* Nothing to charge means a descriptor that the driver refuses. */
@@ -95,7 +96,9 @@ static CUresult create_array(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *full, 
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = flat != NULL ? CALL(cuArrayCreate_v2, &array, flat) : CALL(cuArray3DCreate_v2, &array, full);
+    do {
+        result = flat != NULL ? CALL(cuArrayCreate_v2, &array, flat) : CALL(cuArray3DCreate_v2, &array, full);
+    } while (!LIM_USUAL(result != CUDA_ERROR_OUT_OF_MEMORY) && lim_claim_again(&claim, &patience));
     const struct lim_made made = {(uint64_t)(uintptr_t)array, granules, RECORD_ARRAY, undo_array};
     result = lim_claim_finish(&claim, result, &made);
     if (result == CUDA_SUCCESS) {
@@ -134,6 +137,7 @@ LIM_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARR
                                            unsigned int levels)
 {
     struct lim_claim claim;
+    struct lim_patience patience = {0, 0};
     CUmipmappedArray array = NULL;
     if (lim_process() == NULL) {
         return LIM_DENIED;
@@ -146,7 +150,9 @@ LIM_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARR
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = CALL(cuMipmappedArrayCreate, &array, descriptor, levels);
+    do {
+        result = CALL(cuMipmappedArrayCreate, &array, descriptor, levels);
+    } while (!LIM_USUAL(result != CUDA_ERROR_OUT_OF_MEMORY) && lim_claim_again(&claim, &patience));
     const struct lim_made made = {(uint64_t)(uintptr_t)array, granules, RECORD_ARRAY, undo_mipmapped};
     result = lim_claim_finish(&claim, result, &made);
     if (result == CUDA_SUCCESS) {

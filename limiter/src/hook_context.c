@@ -36,7 +36,8 @@ LIM_EXPORT CUresult cuInit(unsigned int flags)
 
 static bool is_in_a_context(const struct record *record)
 {
-    return record->class == RECORD_LINEAR || record->class == RECORD_MANAGED || record->class == RECORD_ARRAY;
+    return record->class == RECORD_LINEAR || record->class == RECORD_MANAGED || record->class == RECORD_SPILLED ||
+           record->class == RECORD_ARRAY;
 }
 
 /* Forgets what was allocated in a context that is gone. After the driver call: until then the memory is in use, and a
@@ -52,7 +53,7 @@ static void drop_context(struct lim_process *process, uint64_t context)
             at++;
             continue;
         }
-        lim_give_locked(process, record->device, record->granules);
+        lim_repay_locked(process, record);
         lim_ledger_remove(&process->ledger, record); /* another record may be here now: look again */
     }
     lim_unlock(process);
@@ -121,7 +122,7 @@ static bool admit(struct lim_process *process, uint64_t key, CUcontext context, 
         return true;
     }
     take_out(process, key);
-    lim_note_refusal(process, (uint32_t)device);
+    lim_note_refusal(process, (uint32_t)device, 0);
     return false;
 }
 
@@ -234,7 +235,7 @@ LIM_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     }
     CALL(cuCtxSetLimit, limit, before);
     lim_hidden_settle(process, device, false);
-    lim_note_refusal(process, (uint32_t)device);
+    lim_note_refusal(process, (uint32_t)device, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -225,7 +225,7 @@ static bool admit(struct lim_process *process, CUgraphExec exec, const struct pl
         }
         admitted = write_down(process, exec, device, plan) && charge_gauge(process, plan->ordinal[device], 0);
         if (!admitted) {
-            lim_note_refusal(process, device);
+            lim_note_refusal(process, device, 0);
         }
     }
     if (!admitted) {
@@ -385,7 +385,7 @@ static CUresult take_truth(struct lim_graph_launch *launch, const struct record 
         return CUDA_SUCCESS;
     }
     trim(launch->process, (CUdevice)plan->link);
-    lim_note_refusal(launch->process, plan->device);
+    lim_note_refusal(launch->process, plan->device, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

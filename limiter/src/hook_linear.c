@@ -10,6 +10,7 @@
  */
 #include "account.h"
 #include "claim.h"
+#include "physical.h"
 
 #define PITCH_ALIGNMENT 512u /* the estimate; the driver's pitch is what is charged in the end */
 
@@ -33,13 +34,20 @@ static CUresult finish(struct lim_claim *claim, CUresult result, CUdeviceptr *ou
 LIM_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     struct lim_claim claim;
+    struct lim_patience patience = {0, 0};
     CUdeviceptr pointer = 0;
-    CUresult result = lim_claim_begin(&claim, dptr != NULL && bytesize != 0, lim_granules(bytesize));
+    CUresult result = lim_claim_begin_spillable(&claim, dptr != NULL && bytesize != 0, lim_granules(bytesize));
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* A null pointer goes on as one: the driver's error is the answer. */
-    result = CALL(cuMemAlloc_v2, dptr == NULL ? NULL : &pointer, bytesize);
+    do {
+        if (!LIM_USUAL(!claim.is_spilled)) {
+            result = lim_spill(&claim, &pointer, bytesize);
+            return finish(&claim, result, dptr, pointer, lim_granules(bytesize), RECORD_SPILLED);
+        }
+        /* A null pointer goes on as one: the driver's error is the answer. */
+        result = CALL(cuMemAlloc_v2, dptr == NULL ? NULL : &pointer, bytesize);
+    } while (!LIM_USUAL(result != CUDA_ERROR_OUT_OF_MEMORY) && lim_claim_again(&claim, &patience));
     return finish(&claim, result, dptr, pointer, lim_granules(bytesize), RECORD_LINEAR);
 }
 
@@ -74,6 +82,7 @@ LIM_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
                                        unsigned int element)
 {
     struct lim_claim claim;
+    struct lim_patience patience = {0, 0};
     CUdeviceptr pointer = 0;
     size_t pitch = 0;
     /* The three element sizes that the driver admits. */
@@ -83,8 +92,10 @@ LIM_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = CALL(cuMemAllocPitch_v2, dptr == NULL ? NULL : &pointer, pPitch == NULL ? NULL : &pitch, width, height,
-                  element);
+    do {
+        result = CALL(cuMemAllocPitch_v2, dptr == NULL ? NULL : &pointer, pPitch == NULL ? NULL : &pitch, width, height,
+                      element);
+    } while (!LIM_USUAL(result != CUDA_ERROR_OUT_OF_MEMORY) && lim_claim_again(&claim, &patience));
     result = finish(&claim, result, dptr, pointer, pitched_granules(pitch, height), RECORD_LINEAR);
     if (result == CUDA_SUCCESS && pPitch != NULL) {
         *pPitch = pitch;
@@ -92,11 +103,12 @@ LIM_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     return result;
 }
 
-/* What cuMemFree takes: besides plain memory managed one and blocks of pools. */
+/* What cuMemFree takes: besides plain memory managed one, with what was spilled, and blocks of pools. */
 LIM_COLD static struct record withdraw_other(struct lim_process *process, uint64_t pointer)
 {
     struct record record = lim_withdraw(process, pointer, RECORD_ASYNC);
-    return record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_MANAGED) : record;
+    record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_MANAGED) : record;
+    return record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_SPILLED) : record;
 }
 
 LIM_EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)

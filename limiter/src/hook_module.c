@@ -23,7 +23,7 @@ static bool fits(struct lim_process *process)
     if (lim_hidden_settle(process, device, true)) {
         return true;
     }
-    lim_note_refusal(process, (uint32_t)device);
+    lim_note_refusal(process, (uint32_t)device, 0);
     return false;
 }
 

@@ -10,8 +10,10 @@
  * the allocation is undone (free, synchronise, trim) and refused. Before any refusal the stream is synchronised and
  * the pool trimmed once, as blocks freed but not yet seen by the host still count.
  *
- * A destroyed pool gives its memory back only when its blocks are freed, but can no longer be read: its outstanding
- * blocks become charges of their own.
+ * A destroyed pool gives its memory back only when its blocks are freed, and can no longer be read. A block of 512 bytes
+ * keeps a whole chunk, so the blocks' sizes are not what it takes. Hence a pool of which blocks are outstanding is retired
+ * first: it is no device's current pool, keeps nothing that it does not need, and is destroyed with the first settlement that
+ * finds it empty. Until then it is read like any other.
  *
  * Capture: an allocation on a capturing stream is a graph node, not memory. It is passed on and not counted here, and
  * no call that would break the capture is made.
@@ -24,6 +26,7 @@
 #include "gauge.h"
 #include "hidden.h"
 #include "hook_graph_memory.h"
+#include "physical.h"
 
 /* One asynchronous allocation on its way. */
 struct request {
@@ -53,9 +56,60 @@ static bool read_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, uin
     return known;
 }
 
+/* Lock held. */
+static bool has_blocks(struct lim_process *process, uint64_t pool)
+{
+    struct record *record;
+    for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
+        if (record->class == RECORD_ASYNC && record->link == pool) {
+            return true;
+        }
+        at = (size_t)(record - process->ledger.records) + 1u;
+    }
+    return false;
+}
+
+static bool is_retired(struct lim_process *process, uint64_t pool)
+{
+    lim_lock(process);
+    const struct record *gauge = lim_gauge_find(process, RECORD_POOL, pool);
+    bool retired = gauge != NULL && gauge->mark != 0;
+    lim_unlock(process);
+    return retired;
+}
+
+static void forget_pool(struct lim_process *process, uint64_t key);
+
+/* Destroys a retired pool once it is empty. Blocks that a stream has still to free keep it. */
+LIM_COLD static void settle_retired(struct lim_process *process, uint64_t pool)
+{
+    uint64_t reserved = 0;
+    CALL(cuMemPoolTrimTo, pool_of(pool), 0);
+    lim_gauge_read(process, RECORD_POOL, pool, 0, false);
+    lim_lock(process);
+    bool is_empty = !has_blocks(process, pool);
+    lim_unlock(process);
+    if (is_empty && read_attribute(pool_of(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved == 0 &&
+        CALL(cuMemPoolDestroy, pool_of(pool)) == CUDA_SUCCESS) {
+        forget_pool(process, pool);
+    }
+}
+
 void lim_settle_pool(struct lim_process *process, uint64_t pool)
 {
-    lim_gauge_read(process, RECORD_POOL, pool, 0, false);
+    if (LIM_USUAL(!is_retired(process, pool))) {
+        lim_gauge_read(process, RECORD_POOL, pool, 0, false);
+    } else {
+        settle_retired(process, pool);
+    }
+}
+
+static uint32_t listed_count(struct lim_process *process)
+{
+    lim_lock(process);
+    uint32_t count = process->pool_count;
+    lim_unlock(process);
+    return count;
 }
 
 /* The i-th listed pool; false behind the last. */
@@ -72,8 +126,10 @@ void lim_settle_pools(struct lim_process *process)
 {
     uint64_t key;
     lim_mark_clean(process, LIM_POOLS_DIRTY); /* first: a call that comes meanwhile marks it again */
-    for (uint32_t i = 0; listed_pool(process, i, &key); i++) {
-        lim_settle_pool(process, key);
+    for (uint32_t i = listed_count(process); i-- > 0;) { /* from the end: a retired one may go, and the last takes its place */
+        if (listed_pool(process, i, &key)) {
+            lim_settle_pool(process, key);
+        }
     }
     lim_settle_graphs(process);
 }
@@ -91,9 +147,11 @@ void lim_settle_dirty(struct lim_process *process)
 void lim_relieve_pools(struct lim_process *process)
 {
     uint64_t key;
-    for (uint32_t i = 0; listed_pool(process, i, &key); i++) {
-        CALL(cuMemPoolTrimTo, pool_of(key), 0);
-        lim_settle_pool(process, key);
+    for (uint32_t i = listed_count(process); i-- > 0;) {
+        if (listed_pool(process, i, &key)) {
+            CALL(cuMemPoolTrimTo, pool_of(key), 0);
+            lim_settle_pool(process, key);
+        }
     }
     lim_trim_graphs(process);
     lim_hidden_look_again(process);
@@ -193,7 +251,7 @@ static CUresult undo(struct request *request, CUdeviceptr pointer)
     CALL(cuMemPoolTrimTo, request->pool, 0);
     unreserve(request);
     lim_settle_pool(request->process, key_of(request->pool));
-    lim_note_refusal(request->process, (uint32_t)request->site.device);
+    lim_note_refusal(request->process, (uint32_t)request->site.device, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -254,6 +312,20 @@ static CUresult call_driver(const struct request *request, CUmemoryPool asked, C
                                : CALL(cuMemAllocAsync, out, bytes, stream);
 }
 
+/* As lim_claim_again, for what a pool is short of. */
+LIM_COLD static bool try_for_room(struct request *request, struct lim_patience *patience)
+{
+    uint32_t device = (uint32_t)request->site.device;
+    if (patience->tries == 0) {
+        synchronise(request);
+    }
+    bool again = lim_room_again(request->process, device, request->granules, patience);
+    if (!again) {
+        lim_note_full(request->process, device);
+    }
+    return again;
+}
+
 static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool asked, CUstream stream, bool per_thread)
 {
     struct request request = {.process = lim_process(), .pool = asked, .stream = stream, .per_thread = per_thread};
@@ -271,7 +343,11 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool asked, CUs
         !reserve(&request, bytes)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    struct lim_patience patience = {0, 0};
     CUresult result = call_driver(&request, asked, &pointer, bytes);
+    while (!LIM_USUAL(result != CUDA_ERROR_OUT_OF_MEMORY) && try_for_room(&request, &patience)) {
+        result = call_driver(&request, asked, &pointer, bytes);
+    }
     return finish(&request, result, out, pointer, bytes);
 }
 
@@ -312,6 +388,7 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, bool per_thread
         record = lim_withdraw(process, pointer, RECORD_ASYNC);
         record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_LINEAR) : record;
         record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_MANAGED) : record;
+        record = record.class == RECORD_NONE ? lim_withdraw(process, pointer, RECORD_SPILLED) : record;
     }
     CUresult result = per_thread ? CALL(cuMemFreeAsync_ptsz, pointer, stream) : CALL(cuMemFreeAsync, pointer, stream);
     if (process != NULL && result == CUDA_SUCCESS) {
@@ -364,37 +441,69 @@ LIM_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void 
     return result;
 }
 
-/* The blocks of a destroyed pool, paid for by themselves from now on. Lock held. Returns their sum. */
-static uint64_t orphan_blocks(struct lim_process *process, uint64_t pool)
-{
-    uint64_t sum = 0;
-    struct record *record;
-    for (size_t at = 0; (record = lim_ledger_from(&process->ledger, at)) != NULL;) {
-        if (record->class == RECORD_ASYNC && record->link == pool) {
-            record->link = 0;
-            sum += record->granules;
-        }
-        at = (size_t)(record - process->ledger.records) + 1u;
-    }
-    return sum;
-}
-
 static void forget_pool(struct lim_process *process, uint64_t key)
 {
     lim_lock(process);
     struct record *pool = lim_gauge_find(process, RECORD_POOL, key);
     if (pool != NULL) {
         unlist_pool(process, key);
-        lim_gauge_end(process, pool, orphan_blocks(process, key));
+        lim_gauge_end(process, pool, 0);
     } else if ((pool = lim_ledger_find(&process->ledger, key, RECORD_POOL)) != NULL) {
         lim_ledger_remove(&process->ledger, pool);
     }
     lim_unlock(process);
 }
 
+/* True if it is some device's default pool, which cannot be destroyed. A device whose current pool it is gets its default
+ * one back, as by its destruction. */
+static bool is_default_pool(CUmemoryPool pool)
+{
+    CUmemoryPool found = NULL;
+    CUmemoryPool usual = NULL;
+    int count = 0;
+    CALL(cuDeviceGetCount, &count);
+    for (CUdevice device = 0; device < count; device++) {
+        if (CALL(cuDeviceGetDefaultMemPool, &usual, device) != CUDA_SUCCESS || usual == pool) {
+            return true;
+        }
+        if (CALL(cuDeviceGetMemPool, &found, device) == CUDA_SUCCESS && found == pool) {
+            CALL(cuDeviceSetMemPool, device, usual);
+        }
+    }
+    return false;
+}
+
+/* True if the pool is retired now: its destruction comes with its last block. */
+static bool retire(struct lim_process *process, CUmemoryPool pool)
+{
+    cuuint64_t nothing = 0;
+    lim_lock(process);
+    bool outlived = lim_gauge_find(process, RECORD_POOL, key_of(pool)) != NULL && has_blocks(process, key_of(pool));
+    lim_unlock(process);
+    if (!outlived || is_default_pool(pool)) {
+        return false;
+    }
+    CALL(cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &nothing);
+    lim_lock(process);
+    struct record *gauge = lim_gauge_find(process, RECORD_POOL, key_of(pool));
+    if (gauge != NULL) {
+        gauge->mark = 1;
+        list_pool(process, key_of(pool));
+    }
+    lim_unlock(process);
+    lim_settle_pool(process, key_of(pool));
+    return true;
+}
+
 LIM_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     struct lim_process *process = lim_attached();
+    if (process != NULL && is_retired(process, key_of(pool))) {
+        return CUDA_ERROR_INVALID_VALUE; /* was destroyed already */
+    }
+    if (process != NULL && retire(process, pool)) {
+        return CUDA_SUCCESS;
+    }
     CUresult result = CALL(cuMemPoolDestroy, pool);
     if (process != NULL && result == CUDA_SUCCESS) {
         forget_pool(process, key_of(pool));

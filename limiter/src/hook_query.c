@@ -2,7 +2,8 @@
  *
  * What a program is told about memory. All answers follow one rule, so that frameworks, which mix them, see one card:
  *
- *     total = min(limit, physical)    used = the whole share's    free = min(max(0, limit - used), physical free)
+ *     total = min(limit, physical)    used = the whole share's
+ *     free = min(max(0, total - used), min(physical free, below the ceiling) + what may still be spilled)
  *
  * The driver is asked first: its errors are the answer, and its figures bound ours. Subtractions clamp at zero, also
  * while the limit is below what is in use. NVML's process list shows the processes of the share that hold memory on
@@ -15,6 +16,7 @@
 #include "driver.h"
 #include "hidden.h"
 #include "hook_pool.h"
+#include "physical.h"
 #include "tessera_region_api.h"
 
 struct view {
@@ -28,6 +30,15 @@ static uint64_t smaller(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
+/* What may be taken of the device itself until the share's ceiling is reached. */
+static uint64_t below_ceiling(const struct tessera_region *region, uint32_t device)
+{
+    uint64_t used = lim_gauge_used(word_load(&region->usage.device[device].gauge));
+    uint64_t ceiling = lim_ceiling_granules(region, device);
+    uint64_t room = ceiling > used ? ceiling - used : 0;
+    return room < TESSERA_MAX_GRANULES ? room * TESSERA_GRANULE : TESSERA_MAX_GRANULES * TESSERA_GRANULE;
+}
+
 /* The share's view of a device of which the driver says `total` and `free`. */
 static struct view share_view(struct tessera_region *region, int device, uint64_t total, uint64_t free)
 {
@@ -38,7 +49,10 @@ static struct view share_view(struct tessera_region *region, int device, uint64_
     uint64_t limit = lim_limit(region, (uint32_t)device);
     view.used = lim_used(region, (uint32_t)device);
     view.total = smaller(limit, total);
-    view.free = smaller(view.total > view.used ? view.total - view.used : 0, free);
+    uint64_t spill = lim_spill_limit(region, (uint32_t)device);
+    uint64_t spilled = lim_spilled_granules(region, (uint32_t)device) * TESSERA_GRANULE;
+    uint64_t most = smaller(free, below_ceiling(region, (uint32_t)device)) + (spill > spilled ? spill - spilled : 0);
+    view.free = smaller(view.total > view.used ? view.total - view.used : 0, most);
     return view;
 }
 

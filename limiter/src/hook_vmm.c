@@ -24,6 +24,7 @@
 #include "atomics.h"
 #include "driver.h"
 #include "hook_pool.h"
+#include "physical.h"
 
 /* The figure for the agent: how much of the slot's memory cuMemCreate took. Lock held. */
 static void show_vmm_memory(struct lim_process *process, uint32_t device, uint64_t change)
@@ -189,8 +190,15 @@ LIM_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
         return is_odd_size(size, prop) ? ask_for_error(size, prop, flags) : CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUmemGenericAllocationHandle made = 0;
+    struct lim_patience patience = {0, 0};
     CUresult result = CALL(cuMemCreate, &made, size, prop, flags);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && lim_room_again(process, (uint32_t)device, granules, &patience)) {
+        result = CALL(cuMemCreate, &made, size, prop, flags);
+    }
     if (result != CUDA_SUCCESS) {
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            lim_note_full(process, (uint32_t)device);
+        }
         drop_records(process, 2);
         lim_give(process, (uint32_t)device, granules);
         return result;

@@ -26,14 +26,15 @@ enum record_class {
     RECORD_EXPORT,     /* key: pointer that others may open; link: tag; granules: its size */
     RECORD_IMPORT,     /* key: pointer of another process's memory; link: tag; granules: its size, paid for if marked */
     RECORD_EXTERNAL,   /* key: external memory; charged by itself, if it is charged at all */
+    RECORD_SPILLED,    /* key: pointer; managed memory in place of device memory: charged to the spill account as well */
     RECORD_HOST        /* key: host address; link: bytes; granules: charged, where host and device memory are one */
 };
 
 struct record {
     uint64_t key;
     union {
-        uint64_t context; /* LINEAR, ARRAY: what it is freed with; CONTEXT: the primary context */
-        uint64_t link;    /* EXPORT, IMPORT: tag; ASYNC: pool, 0 when that is destroyed; HANDLE, MAPPING: allocation; EXEC: ordinal */
+        uint64_t context; /* LINEAR, MANAGED, SPILLED, ARRAY: what it is freed with; CONTEXT: the primary context */
+        uint64_t link;    /* EXPORT, IMPORT: tag; ASYNC: pool; HANDLE, MAPPING: allocation; EXEC: ordinal */
         struct {          /* ALLOCATION */
             uint32_t refs; /* by all its handles */
             uint32_t maps;
@@ -52,7 +53,7 @@ struct record {
     uint8_t class;
     uint8_t device;    /* index in the region */
     uint8_t uncounted; /* POOL, GRAPHS: backs no device memory of ours */
-    uint8_t mark;      /* LINEAR: was handed out to others; IMPORT: paid for by this process */
+    uint8_t mark;      /* LINEAR: was handed out to others; IMPORT: paid for by this process; POOL: destroyed, but for its blocks */
     uint32_t openings; /* IMPORT: how often it was opened and not closed */
 };
 

@@ -209,18 +209,41 @@ static bool is_other(const struct tessera_slot *slot, uint64_t state, const stru
     return stat->start_ticks != slot->start_ticks || restacked;
 }
 
-bool lim_is_gone(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge)
+bool lim_bears_pid(uint64_t state, const struct process_identity *identity)
+{
+    return (state & 3u) != TESSERA_FREE && state_pid(state) == identity->pid;
+}
+
+static bool is_of_our_namespace(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge)
 {
     bool live = (state & 3u) == TESSERA_LIVE;
+    return judge->pid_namespace != 0 && (judge->pid_namespace & SPACE_MASK) == state >> TESSERA_STATE_SPACE_SHIFT &&
+           (!live || slot->pid_namespace == judge->pid_namespace);
+}
+
+bool lim_is_absent(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge)
+{
     uint32_t pid = state_pid(state);
-    if (judge->pid_namespace == 0 || (judge->pid_namespace & SPACE_MASK) != state >> TESSERA_STATE_SPACE_SHIFT ||
-        (live && slot->pid_namespace != judge->pid_namespace)) {
+    if (!is_of_our_namespace(slot, state, judge)) {
         return false;
+    }
+    if (pid == judge->pid) {
+        return lim_is_gone(slot, state, judge);
     }
     int saved = errno;
     bool absent = kill((pid_t)pid, 0) != 0 && errno == ESRCH;
     errno = saved;
-    if (absent) {
+    return absent;
+}
+
+bool lim_is_gone(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge)
+{
+    bool live = (state & 3u) == TESSERA_LIVE;
+    uint32_t pid = state_pid(state);
+    if (!is_of_our_namespace(slot, state, judge)) {
+        return false;
+    }
+    if (pid != judge->pid && lim_is_absent(slot, state, judge)) {
         return true;
     }
     if (live && pid == judge->pid && slot->start_ticks == judge->start_ticks) {

@@ -29,6 +29,13 @@ uint64_t lim_claimed_state(uint64_t free_state, const struct process_identity *i
  * waiting to be collected, replaced under its PID, or replaced by exec. Judges only the caller's own PID namespace. */
 bool lim_is_gone(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge);
 
+/* True if the word names the identity's PID: a slot of its own, of what it was before exec, or of one that is dead. */
+bool lim_bears_pid(uint64_t state, const struct process_identity *identity);
+
+/* The part of lim_is_gone that costs one system call: no process has that PID any more, or it is the judge's own from before
+ * exec. Ended processes that nobody has collected, and PIDs that somebody else has, are left to lim_is_gone. */
+bool lim_is_absent(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge);
+
 /* CLOCK_MONOTONIC, nanoseconds; no system call where the vDSO serves it. */
 uint64_t lim_now_ns(void);
 

@@ -117,6 +117,24 @@ static struct lim_process *pages(void)
     return LOAD(process_pages);
 }
 
+/* The word of TESSERA_PRIORITY. HAMi's CUDA_TASK_PRIORITY counts the other way round: 0 goes before 1, its default.
+ * Source: HAMi 2.10, docs/config.md. */
+static uint32_t own_priority(void)
+{
+    static const char *const words[] = {"low", "medium", "high", "critical"};
+    const char *word = getenv("TESSERA_PRIORITY");
+    for (uint32_t i = 0; word != NULL && i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            return TESSERA_PRIORITY_LOW + i;
+        }
+    }
+    word = getenv("CUDA_TASK_PRIORITY");
+    if (word == NULL || *word < '0' || *word > '9' || strcmp(word, "1") == 0) {
+        return TESSERA_PRIORITY_MEDIUM;
+    }
+    return strcmp(word, "0") == 0 ? TESSERA_PRIORITY_HIGH : TESSERA_PRIORITY_LOW;
+}
+
 /* Fills the wiped state; the lock keeps sibling threads from registering twice. */
 static void attach(struct lim_process *process, struct tessera_region *region)
 {
@@ -127,6 +145,9 @@ static void attach(struct lim_process *process, struct tessera_region *region)
         if (slot >= 0) {
             process->slot = (uint32_t)slot;
             process->region = region;
+            process->scanned_ns = lim_coarse_ns(); /* registering has looked */
+            process->priority = own_priority();
+            region->slot[slot].priority = process->priority;
             process->contexts = lim_now_ns() << LIM_ENDINGS_BITS; /* a forked child never begins where its parent was */
             __atomic_store_n(&process->attached, 1u, __ATOMIC_RELEASE);
         }
@@ -170,12 +191,77 @@ static uint64_t unseen(const struct tessera_region *region, uint32_t device)
     return word_load(&region->control.device[device].unseen_bytes);
 }
 
+/* The limit in granules of the gauge. What is used without a record of ours leaves less for it. */
+static uint64_t limit_granules(const struct tessera_region *region, uint32_t device)
+{
+    uint64_t limit = lim_limit(region, device);
+    uint64_t taken = unseen(region, device);
+    return limit > taken ? (limit - taken) / TESSERA_GRANULE : 0;
+}
+
+uint64_t lim_ceiling_granules(const struct tessera_region *region, uint32_t device)
+{
+    uint64_t ceiling = word_load(&region->control.device[device].memory_ceiling);
+    uint64_t taken = unseen(region, device);
+    if (LIM_USUAL(ceiling == 0)) {
+        return UINT64_MAX;
+    }
+    return (ceiling > taken ? (ceiling - taken) / TESSERA_GRANULE : 0) + lim_spilled_granules(region, device);
+}
+
 bool lim_take_locked(struct lim_process *process, uint32_t device, uint64_t granules)
 {
-    uint64_t limit = lim_limit(process->region, device);
-    uint64_t taken = unseen(process->region, device); /* without a record of ours: it leaves less for the gauge */
-    limit = limit > taken ? (limit - taken) / TESSERA_GRANULE : 0;
-    return granules == 0 || lim_charge(process->region, process->slot, device, granules, limit);
+    uint64_t limit = limit_granules(process->region, device);
+    uint64_t ceiling = lim_ceiling_granules(process->region, device);
+    return granules == 0 ||
+           lim_charge(process->region, process->slot, device, granules, ceiling < limit ? ceiling : limit);
+}
+
+/* True if the limit admits so much more: what refused it is the ceiling. */
+static bool is_ceiling(const struct tessera_region *region, uint32_t device, uint64_t granules)
+{
+    uint64_t used = lim_gauge_used(word_load(&region->usage.device[device].gauge));
+    uint64_t limit = limit_granules(region, device);
+    return granules <= limit && used <= limit - granules && lim_ceiling_granules(region, device) < limit;
+}
+
+static bool charge_spill(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    uint32_t account = device + TESSERA_SPILL_ACCOUNT;
+    uint64_t limit = word_load(&process->region->control.device[account].memory_limit) / TESSERA_GRANULE;
+    return lim_charge(process->region, process->slot, account, granules, limit);
+}
+
+void lim_unspill_locked(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    lim_discharge(process->region, process->slot, device + TESSERA_SPILL_ACCOUNT, granules);
+}
+
+bool lim_note_spilled(struct lim_process *process, uint32_t device, uint64_t granules)
+{
+    lim_lock(process);
+    bool charged = lim_has_spill(process->region) && charge_spill(process, device, granules);
+    lim_unlock(process);
+    return charged;
+}
+
+bool lim_take_spilled(struct lim_process *process, uint32_t device, uint64_t granules, size_t records)
+{
+    bool taken = false;
+    lim_lock(process);
+    if (lim_has_spill(process->region) && lim_ledger_reserve(&process->ledger, records)) {
+        bool spilled = charge_spill(process, device, granules);
+        taken = spilled && lim_charge(process->region, process->slot, device, granules,
+                                      limit_granules(process->region, device));
+        if (!taken) {
+            lim_ledger_unreserve(&process->ledger, records);
+        }
+        if (spilled && !taken) {
+            lim_unspill_locked(process, device, granules);
+        }
+    }
+    lim_unlock(process);
+    return taken;
 }
 
 bool lim_take(struct lim_process *process, uint32_t device, uint64_t granules, size_t records)
@@ -202,9 +288,10 @@ bool lim_reap_now(struct lim_process *process)
     return reaped;
 }
 
-void lim_note_refusal(struct lim_process *process, uint32_t device)
+void lim_note_refusal(struct lim_process *process, uint32_t device, uint64_t granules)
 {
-    word_add(&process->region->usage.device[device].refused_count, 1);
+    struct tessera_device_usage *usage = &process->region->usage.device[device];
+    word_add(is_ceiling(process->region, device, granules) ? &usage->full_count : &usage->refused_count, 1);
 }
 
 bool lim_take_or_refuse(struct lim_process *process, uint32_t device, uint64_t granules, size_t records)
@@ -219,7 +306,7 @@ bool lim_take_or_refuse(struct lim_process *process, uint32_t device, uint64_t g
             return true;
         }
     } while (reaped);
-    lim_note_refusal(process, device);
+    lim_note_refusal(process, device, granules);
     return false;
 }
 

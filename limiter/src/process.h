@@ -31,6 +31,8 @@ struct lim_process {
     struct ledger ledger;
 
     uint64_t scanned_ns;
+    uint32_t priority; /* the process's own, from LOW on */
+    uint32_t spare;
     uint64_t measured_ns;     /* of hidden memory */
     uint32_t measurements[TESSERA_MAX_DEVICES]; /* of hidden memory, begun */
     uint32_t applied[TESSERA_MAX_DEVICES];      /* number of the last one applied */
@@ -103,11 +105,21 @@ bool lim_take_or_refuse(struct lim_process *process, uint32_t device, uint64_t g
 /* Reaps dead processes now; true if memory came back. */
 bool lim_reap_now(struct lim_process *process);
 
+/* The same for memory that is to lie in host memory: charged to the device and to its spill account, whatever the ceiling.
+ * False: not within the limits of both, nothing changed. */
+bool lim_take_spilled(struct lim_process *process, uint32_t device, uint64_t granules, size_t records);
+
+/* What is charged to the device already lies in host memory. False: the spill account has no room. */
+bool lim_note_spilled(struct lim_process *process, uint32_t device, uint64_t granules);
+
+/* Gives back to the spill account. Call with the lock held. */
+void lim_unspill_locked(struct lim_process *process, uint32_t device, uint64_t granules);
+
 /* As lim_take with the lock held and no ledger room. */
 bool lim_take_locked(struct lim_process *process, uint32_t device, uint64_t granules);
 
-/* Counts a refusal. */
-void lim_note_refusal(struct lim_process *process, uint32_t device);
+/* Counts a refusal of so much more (0: not known): by the limit, or by the ceiling, which means that the device is full. */
+void lim_note_refusal(struct lim_process *process, uint32_t device, uint64_t granules);
 
 /* Charges what the driver took already, past the limit if need be. Call with the lock held. */
 void lim_force_locked(struct lim_process *process, uint32_t device, uint64_t granules);
@@ -119,6 +131,10 @@ void lim_give_locked(struct lim_process *process, uint32_t device, uint64_t gran
 /* The limit of a device in bytes, as of now; zero for a disabled one. What the host found beyond the gauge is not taken
  * off: lim_used has it. */
 uint64_t lim_limit(const struct tessera_region *region, uint32_t device);
+
+/* The ceiling of a device in granules of the gauge: what may be in use of the device, and what is in host memory. Above
+ * every limit where there is none. */
+uint64_t lim_ceiling_granules(const struct tessera_region *region, uint32_t device);
 
 /* Bytes in use on a device by the share, with what the host found beyond the gauge. Reaps the dead first, at most every 100 ms. */
 uint64_t lim_used(struct tessera_region *region, uint32_t device);

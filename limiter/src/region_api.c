@@ -277,7 +277,7 @@ int tessera_region_set_context_bytes(struct tessera_region *region, uint32_t dev
 
 int tessera_region_set_policy(struct tessera_region *region, uint32_t policy)
 {
-    if ((policy & ~(TESSERA_REFUSE_UNKNOWN | TESSERA_CHARGE_IMPORTS)) != 0) {
+    if ((policy & ~(TESSERA_REFUSE_UNKNOWN | TESSERA_CHARGE_IMPORTS | TESSERA_RECLAIM)) != 0) {
         return TESSERA_ERROR_ARGUMENT;
     }
     lim_begin_change(&region->control);

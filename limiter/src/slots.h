@@ -5,7 +5,8 @@
 #include "liveness.h"
 #include "tessera_region.h"
 
-/* Claims a slot for the calling process, reaping the dead first. Its index, or TESSERA_ERROR_FULL. */
+/* Claims a slot for the calling process, reaping some of the dead first, and all before it gives up. Its index, or
+ * TESSERA_ERROR_FULL. */
 int lim_register(struct tessera_region *region, const struct process_identity *self);
 
 /* Reaps every slot whose process is gone; returns how many this call freed. `own` is the caller's slot, or

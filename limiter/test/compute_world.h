@@ -32,6 +32,7 @@ struct tenant {
     uint32_t blocks;                /* of each launch; 0: one */
     double starts;                  /* seconds */
     double ends;                    /* 0: never */
+    const char *priority;           /* the process's own; NULL: none */
 };
 
 struct share_plan {
@@ -43,10 +44,13 @@ struct share_plan {
 struct world {
     uint32_t sms;
     bool blind; /* nobody ticks: the processes are on their own */
+    bool governed; /* the agent tells shares who goes first */
     double seconds;
     uint32_t shares;
     uint32_t tenants;
     struct share_plan share[SHARES_MAX];
+    uint32_t priority[SHARES_MAX];     /* of shares; 0: none */
+    uint32_t idle_seconds[SHARES_MAX]; /* after which a share may be frozen; 0: never */
     struct tenant tenant[TENANTS_MAX];
     void (*at_tick)(void); /* the test's own doings */
 };
@@ -141,6 +145,7 @@ static inline void start_tenant(uint32_t index)
     if (pid_of[index] != 0) return;
     time_sit(seat_of[index]);
     CHECK(setenv("TESSERA_REGION", region_name(world.tenant[index].share), 1) == 0);
+    if (world.tenant[index].priority != NULL) CHECK(setenv("TESSERA_PRIORITY", world.tenant[index].priority, 1) == 0);
     run_tenant(&world.tenant[index]);
     time_vacate(seat_of[index]);
     _exit(0);
@@ -183,6 +188,8 @@ struct agent {
     struct tessera_calibration calibration[SHARES_MAX];
     struct tessera_reading reading[SHARES_MAX];
     uint64_t history[SHARES_MAX][8]; /* busy_ns of the last ticks */
+    uint64_t launches[SHARES_MAX];   /* as seen last */
+    uint64_t active_ns[SHARES_MAX];  /* when they changed last */
 };
 
 static struct agent agent;
@@ -211,20 +218,56 @@ static inline void read_samples(void)
     }
 }
 
+/* What a share had of the card over the last five ticks. */
+static inline uint32_t used_milli(uint32_t share)
+{
+    uint64_t then_ns = agent.history[share][(ticks + 3) % 8];
+    agent.history[share][ticks % 8] = agent.reading[share].busy_ns;
+    return (uint32_t)((agent.reading[share].busy_ns - then_ns) / (5 * TICK_MS * MS / 1000));
+}
+
+static inline void govern_shares(void)
+{
+    struct tessera_contender contenders[SHARES_MAX] = {0};
+    struct tessera_grant grants[SHARES_MAX];
+    uint64_t now_ns = time_now();
+    for (uint32_t i = 0; i < world.shares; i++) {
+        const struct tessera_device_control *row = &region_of[i]->control.device[0];
+        uint64_t waited_ns = region_of[i]->usage.device[0].waited_ns;
+        uint64_t launches;
+        OK(tessera_region_launches(region_of[i], &launches));
+        if (launches != agent.launches[i] || ticks == 0) agent.active_ns[i] = now_ns;
+        agent.launches[i] = launches;
+        contenders[i] = (struct tessera_contender){.limit_milli = row->compute_limit_milli,
+                                                   .request_milli = world.share[i].weight,
+                                                   .mode = row->mode,
+                                                   .used_milli = used_milli(i),
+                                                   .priority = world.priority[i],
+                                                   .waits = waited_ns != 0 && waited_ns + 250 * MS > now_ns,
+                                                   .is_active = agent.active_ns[i] + 500 * MS > now_ns};
+    }
+    tessera_govern_compute(contenders, world.shares, grants);
+    for (uint32_t i = 0; i < world.shares; i++) {
+        uint64_t idle_ns = world.idle_seconds[i] * SECOND;
+        const struct tessera_rule rule = {.cap_milli = grants[i].cap_milli,
+                                          .is_idle = idle_ns > 0 && agent.active_ns[i] + idle_ns < now_ns};
+        OK(tessera_region_tick(region_of[i], 0, &agent.calibration[i], &agent.reading[i], grants[i].granted_milli, now_ns));
+        OK(tessera_region_govern(region_of[i], 0, &rule, now_ns));
+    }
+}
+
 static inline void tick_shares(void)
 {
     struct tessera_borrower borrowers[SHARES_MAX] = {0};
     uint32_t granted[SHARES_MAX];
     uint64_t now_ns = time_now();
     for (uint32_t i = 0; i < world.shares; i++) {
-        uint64_t then_ns = agent.history[i][(ticks + 3) % 8]; /* five ticks ago */
-        agent.history[i][ticks % 8] = agent.reading[i].busy_ns;
         uint64_t waited_ns = region_of[i]->usage.device[0].waited_ns;
         borrowers[i] = (struct tessera_borrower){
             .limit_milli = region_of[i]->control.device[0].compute_limit_milli,
             .mode = region_of[i]->control.device[0].mode,
             .weight = world.share[i].weight,
-            .used_milli = (uint32_t)((agent.reading[i].busy_ns - then_ns) / (5 * TICK_MS * MS / 1000)),
+            .used_milli = used_milli(i),
             .waits = waited_ns != 0 && waited_ns + 250 * MS > now_ns};
     }
     tessera_compute_lend(borrowers, world.shares, granted);
@@ -299,7 +342,7 @@ static inline void run_world(void)
         time_sleep_until(began_ns + (ticks + 1) * TICK_MS * MS + 1000);
         observe();
         read_samples();
-        if (!world.blind) tick_shares();
+        if (!world.blind) (world.governed ? govern_shares : tick_shares)();
         if (world.at_tick != NULL) world.at_tick();
     }
     for (uint32_t i = 0; i < world.tenants; i++) end_tenant(i);

@@ -39,7 +39,7 @@ mutant "the intent's value is written after the gauge" \
 mutant "the owner's last operation is ignored by reapers" \
     's/bool effective = false;/bool effective = false; return (void)word_swap(\&record->intent, intent, intent_word(seq + 1u, TESSERA_REAP_USED));/' account.c
 mutant "reapers trust the gauge alone" \
-    's/ \|\|$/;/; s/^ *word_load\(&record->acked\) >= seq;$//' account.c
+    's/(gauge\), slot, seq\)) \|\|$/\1;/; s/^ *word_load\(&record->acked\) >= seq;$//' account.c
 mutant "reapers give back without looking whether it was done" \
     's/if \(gauge_names\(gauge, slot, seq\) \|\| word_load\(&record->acked\) >= seq\) \{/if (false) {/' account.c
 mutant "a stalled reaper does not look at the state again" \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Breaks the compute controller one way at a time and expects a test to notice each. The library is linked into the tests,
+# Breaks the compute controller, priorities and spilling one way at a time and expects a test to notice each. The library is linked into the tests,
 # over the simulated driver. Usage: mutants_compute.sh CC BUILD_DIR SIM_DIR REGION_SOURCES HOOK_SOURCES, from limiter/.
 set -eu
 cc=$1
@@ -47,7 +47,7 @@ mutant() {
 # Tests that fail without a mutant would notice nothing.
 mkdir -p "$dir"
 cp -r src test sim "$dir/"
-for test in test_region_compute test_limiter_compute_calls test_limiter_compute_live; do
+for test in test_region_compute test_limiter_compute_calls test_limiter_compute_live test_limiter_spill test_limiter_priority; do
     if noticed_by "$test"; then
         echo "$test fails without any mutant:"
         cat "$dir/out"
@@ -81,6 +81,19 @@ mutant "a pause is not looked at" 's/if \(LIM_USUAL\(__atomic_load_n\(&control->
     test_limiter_compute_live
 mutant "anything can be saved up" 's/^    cap\(usage, burst_ns\);//' compute.c test_limiter_compute_live
 mutant "who waits does not look for the dead" 's/^        lim_reap_now\(process\);//' compute.c test_limiter_compute_live
+
+mutant "what was spilled stays booked" 's/^        lim_unspill_locked\(process, record->device, record->granules\);//' claim.c \
+    test_limiter_spill
+mutant "spilling has no limit of its own" 's/account, granules, limit\);/account, granules, TESSERA_MAX_GRANULES);/' process.c \
+    test_limiter_spill
+mutant "a ceiling is not looked at" 's/ceiling < limit \? ceiling : limit\);/limit);/' process.c test_limiter_spill
+mutant "a ceiling refuses as the limit does" 's/is_ceiling\(process->region, device, granules\) \?/false ?/' process.c \
+    test_limiter_spill
+mutant "who is beyond its request is owed memory" 's/ && is_within_request\(process, device\);/;/' physical.c test_limiter_spill
+mutant "a driver without memory is not asked again" 's/patience->tries\+\+ == 0/false/' physical.c test_limiter_spill
+mutant "caps and freezes outlive their governor" 's/return governor_ns != 0 && .*/return governor_ns != 0;/' order.h \
+    test_limiter_priority
+mutant "nobody lets others go first" 's/^        let_others_go_first\(launch\);//' compute.c test_limiter_priority
 
 rm -rf "$dir"
 [ "$survivors" -eq 0 ]

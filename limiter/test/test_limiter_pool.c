@@ -177,6 +177,44 @@ static void blocks_outlive_their_pool_in_the_books(void)
     CHECK_EQ_U64(the_region()->slot[0].device[0].pool_granules, 0);
 }
 
+/* A block of 512 bytes keeps a chunk of 32 MiB, whoever destroyed the pool: a loop of this would be memory for nothing. */
+static void a_small_block_of_a_destroyed_pool_costs_what_it_keeps(void)
+{
+    CUdeviceptr small[4];
+    world_context(0);
+    for (uint64_t i = 0; i < 4; i++) {
+        CUmemoryPool pool = a_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+        OK(cuMemAllocFromPoolAsync(&small[i], 512, pool, NULL));
+        OK(cuMemPoolDestroy(pool));
+        IS(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+        CHECK_EQ_U64(charged(0), (i + 1) * CHUNK);
+        CHECK_EQ_U64(taken(), (i + 1) * CHUNK);
+    }
+    for (int i = 0; i < 4; i++) OK(cuMemFreeAsync(small[i], NULL));
+    OK(cuStreamSynchronize(NULL));
+    CHECK_EQ_U64(charged(0), 0);
+    CHECK_EQ_U64(taken(), 0);
+}
+
+static void a_destroyed_pool_is_no_devices_current_pool(void)
+{
+    CUdeviceptr block;
+    CUmemoryPool found;
+    CUmemoryPool usual;
+    world_context(0);
+    CUmemoryPool pool = a_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    OK(cuDeviceSetMemPool(0, pool));
+    block = allocated(512);
+    OK(cuMemPoolDestroy(pool));
+    OK(cuDeviceGetMemPool(&found, 0));
+    OK(cuDeviceGetDefaultMemPool(&usual, 0));
+    CHECK(found == usual);
+    IS(cuMemPoolDestroy(usual), CUDA_ERROR_NOT_PERMITTED);
+    OK(cuMemFree_v2(block));
+    CHECK_EQ_U64(charged(0), 0);
+    CHECK_EQ_U64(taken(), 0);
+}
+
 /* The simulated driver records no allocation nodes; what counts is that its answer comes through, and that the capture
  * survives: a synchronisation or a trim in between would end it. */
 static void allocations_while_capturing_pass_and_break_nothing(void)
@@ -233,6 +271,8 @@ int main(void)
     CASE(plain_memory_may_be_freed_asynchronously, 512 * MIB, GIB);
     CASE(pools_of_ones_own_count_on_their_own_device, 512 * MIB, 512 * MIB);
     CASE(host_pools_cost_no_device_memory, 512 * MIB, GIB);
+    CASE(a_small_block_of_a_destroyed_pool_costs_what_it_keeps, 512 * MIB, GIB);
+    CASE(a_destroyed_pool_is_no_devices_current_pool, 512 * MIB, GIB);
     CASE(blocks_outlive_their_pool_in_the_books, 512 * MIB, GIB);
     CASE(allocations_while_capturing_pass_and_break_nothing, 512 * MIB, GIB);
     CASE(errors_of_the_driver_cost_nothing, 512 * MIB, GIB);

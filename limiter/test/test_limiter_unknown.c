@@ -28,7 +28,7 @@ static void unknown_functions_are_not_there_by_policy(void)
 
 static void a_policy_that_does_not_exist_is_an_error(void)
 {
-    IS(tessera_region_set_policy(the_region(), 4), TESSERA_ERROR_ARGUMENT);
+    IS(tessera_region_set_policy(the_region(), 8), TESSERA_ERROR_ARGUMENT);
     CHECK_EQ_U64(the_region()->control.policy, 0);
 }
 

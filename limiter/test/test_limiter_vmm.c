@@ -254,15 +254,22 @@ static void an_import_that_fails_gets_the_drivers_error(void)
     CHECK_EQ_U64(charged(0), 0);
 }
 
-static void errors_of_the_driver_cost_nothing(void)
+static void a_driver_without_memory_costs_nothing(void)
 {
     CUmemAllocationProp props = props_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
     CUmemGenericAllocationHandle handle = UNTOUCHED;
-    CHECK(setenv("TESSERA_SIM_FAIL", "cuMemCreate:1:2,cuMemRelease:1:999", 1) == 0);
+    CHECK(setenv("TESSERA_SIM_FAIL", "cuMemCreate:1+:2", 1) == 0);
     world_context(0);
     IS(cuMemCreate(&handle, GIB, &props, 0), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQ_U64(charged(0), 0);
-    handle = created(GIB, 0);
+    CHECK_EQ_U64(handle, UNTOUCHED);
+}
+
+static void errors_of_the_driver_cost_nothing(void)
+{
+    CHECK(setenv("TESSERA_SIM_FAIL", "cuMemRelease:1:999", 1) == 0);
+    world_context(0);
+    CUmemGenericAllocationHandle handle = created(GIB, 0);
     IS(cuMemRelease(handle), CUDA_ERROR_UNKNOWN);
     CHECK_EQ_U64(charged(0), GIB);
     OK(cuMemRelease(handle));
@@ -284,6 +291,7 @@ int main(void)
     CASE(a_multicast_object_costs_nothing_and_keeps_what_is_bound_to_it, GIB, GIB);
     CASE(the_end_of_a_multicast_object_frees_what_only_it_kept, GIB, GIB);
     CASE(an_import_that_fails_gets_the_drivers_error, GIB, GIB);
+    CASE(a_driver_without_memory_costs_nothing, GIB, GIB);
     CASE(errors_of_the_driver_cost_nothing, GIB, GIB);
     return 0;
 }

@@ -73,7 +73,7 @@ static void test_fields_lie_where_the_layout_says(void)
     char text[TESSERA_UUID_SIZE] = "";
     create();
     CHECK_EQ_U64(read_u64(0), UINT64_C(0x0041524553534554)); /* TESSERA\0, little-endian */
-    CHECK_EQ_U64(read_u64(8), 1 | UINT64_C(1) << 32);        /* major 1, minor 1 */
+    CHECK_EQ_U64(read_u64(8), 1 | UINT64_C(2) << 32);        /* major 1, minor 2 */
     CHECK_EQ_U64(read_u64(16), 1196032);
     CHECK_EQ_U64(read_u64(32), 1024 | UINT64_C(512) << 32);
     CHECK_EQ_U64(read_u64(4096 + 128), 1 << 30);

@@ -163,6 +163,17 @@ bool lim_is_gone(const struct tessera_slot *slot, uint64_t state, const struct p
     return gone;
 }
 
+bool lim_is_absent(const struct tessera_slot *slot, uint64_t state, const struct process_identity *judge)
+{
+    return lim_is_gone(slot, state, judge);
+}
+
+bool lim_bears_pid(uint64_t state, const struct process_identity *identity)
+{
+    uint64_t pid = state >> TESSERA_STATE_PID_SHIFT & ((1u << TESSERA_STATE_PID_BITS) - 1u);
+    return (state & 3u) != TESSERA_FREE && pid == identity->pid;
+}
+
 uint64_t lim_claimed_state(uint64_t state, const struct process_identity *identity)
 {
     uint64_t epoch = state & ((UINT64_C(1) << TESSERA_STATE_PID_SHIFT) - 4u);

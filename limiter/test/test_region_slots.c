@@ -204,6 +204,36 @@ static void test_a_full_table_refuses_and_a_death_makes_room(void)
     CHECK_EQ_U64(used(), 0);
 }
 
+/* Hundreds of neighbours cost a start no judging of each: it looks at some of them, and at those of its own PID. */
+static void test_a_start_among_many_finds_what_it_was_before_exec(void)
+{
+    a_new_region();
+    struct process_identity self = lim_identity();
+    for (uint32_t i = 0; i < 500; i++) {
+        CHECK_EQ_U64(registered(), i);
+    }
+    struct process_identity before = self;
+    before.image_random++;
+    CHECK_EQ_U64(lim_register(region, &before), 0); /* all that bear its PID are of another image: given back, and taken anew */
+    CHECK_EQ_U64(region->usage.reaped_count, 500);
+    for (uint32_t i = 1; i < 500; i++) {
+        CHECK_EQ_U64(region->slot[i].state & 3u, TESSERA_FREE);
+    }
+}
+
+static void test_the_dead_among_many_are_found_by_starts_in_turn(void)
+{
+    a_new_region();
+    pid_t dead = a_holder(10);
+    for (uint32_t i = 1; i < 200; i++) {
+        CHECK_EQ_U64(registered(), i);
+    }
+    kill_child(dead);
+    for (int start = 0; used() != 0; start++) { /* each looks at a third of them, from a place that moves */
+        CHECK(start < 800 && registered() >= 0);
+    }
+}
+
 static void test_a_claimant_that_died_half_way_is_found(void)
 {
     a_new_region();
@@ -254,6 +284,8 @@ int main(void)
     test_a_reused_pid_is_another_process();
     test_a_judge_of_another_pid_namespace_buries_nobody();
     test_a_full_table_refuses_and_a_death_makes_room();
+    test_a_start_among_many_finds_what_it_was_before_exec();
+    test_the_dead_among_many_are_found_by_starts_in_turn();
     test_a_claimant_that_died_half_way_is_found();
     test_a_reaper_that_died_half_way_is_continued();
     test_commands_with_blanks_and_parentheses_are_read();

@@ -4,9 +4,12 @@ import asyncio
 import subprocess
 import sys
 
+import click
 import pytest
 
 from tessera.agent.app import uninstall
+from tessera.cli.agent import freezes
+from tessera.core.priority import Priority
 from tessera.runtime.kube.memory import MemoryCluster
 from tessera.runtime.kube.port import GPU_NODES, GPUS
 
@@ -69,3 +72,21 @@ def test_the_agent_loads_nothing_heavy():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("low=60", {Priority.LOW: 60.0}),
+        ("low=5, medium=300", {Priority.LOW: 5.0, Priority.MEDIUM: 300.0}),
+        ("", {}),
+    ],
+)
+def test_who_is_frozen_is_said_by_priority(text, seconds):
+    assert freezes(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["low", "lwo=60", "low=0", "low=-1", "low=1m"])
+def test_a_freeze_that_means_nothing_is_refused_with_the_words_that_do(text):
+    with pytest.raises(click.BadParameter, match=r"low, medium, high, critical"):
+        freezes(text)

@@ -107,7 +107,7 @@ def test_row_53_a_container_without_a_compute_limit_is_said_to_have_none_and_is_
     driver: Any = SimpleNamespace()  # who is on no device asks nothing of it
     ticker = Ticker(driver, Running(store.shares, lambda share: True, driver))
     metrics = Metrics()
-    declare_busy(metrics, Readings(store, NextScrape()), ticker.busy_seconds)
+    declare_busy(metrics, Readings(store, Everybody(), NextScrape()), ticker.busy_seconds)
     assert series(metrics, CONTAINER_BUSY, "pod", "container") == {("p", "capped"): 0.0}
     assert series(metrics, "tessera_unavailable", "what", "reason") == {(CONTAINER_BUSY, "no compute limit"): 1}
 

@@ -25,9 +25,11 @@ LEVELS: Final = (
     ("node", "a real kubelet and container runtime, simulated devices"),
     ("cluster", "a real API server, most with a real kube-scheduler, simulated nodes"),
     ("process", "whole processes or programs of ours; API server, kubelet or machine are stand-ins"),
+    ("hook", "real processes under the preload library, over the simulated driver: `make -C limiter test`"),
+    ("device", "a real device; left out, with that reason, on a machine without one"),
     ("pure", "the decision alone"),
 )
-_NODE_FILES: Final = ("test_agent", "test_road", "test_promises_on_a_node", "test_real_node")
+_NODE_FILES: Final = ("test_agent", "test_road", "test_promises_on_a_node", "test_real_node", "test_images")
 _PURE_FILES: Final = frozenset(
     {
         "test_answer.py",
@@ -52,6 +54,10 @@ def level_of(test: str) -> str:
     """How far a test goes, by where it stands."""
     path = test.partition("::")[0]
     file = path.rpartition("/")[2]
+    if path.startswith("limiter/"):
+        return "hook"
+    if path.startswith("tests/hardware/"):
+        return "device"
     if path.startswith(("tests/cluster/", "tests/chart/test_install", "tests/ports/")):
         return "node" if file.startswith(_NODE_FILES) else "cluster"
     return "process" if path.startswith(_PROCESSES) and file not in _PURE_FILES else "pure"
@@ -83,6 +89,12 @@ _HEALTH = "tests/agent/test_health.py::test_"
 _REVIEW = "tests/wire/kube/test_admission_containers.py::test_"
 _PATCH = "tests/wire/kube/test_admission_patches.py::test_"
 _SCRAPE = "tests/cluster_view/test_exposition.py::test_"
+_IMAGES = "tests/cluster/test_images.py::test_"
+_DEVICE = "tests/hardware/test_pains_on_a_device.py::test_"
+_RUN = "tests/local/test_run.py::test_"
+_HOOKS = "limiter/test/test_limiter_"
+_REGION = "limiter/test/test_region_"
+_CONTAINER = "limiter/test/container.sh::"
 
 SCHEDULING: Final = (
     Row(
@@ -291,6 +303,45 @@ SCHEDULING: Final = (
 
 ISOLATION: Final = (
     Row(
+        "U23",
+        "HAMi#1221",
+        "The host shows a third more than the limit, and the container nothing",
+        (
+            "limiter/bench/bench_refusal.c::the_host_sees_no_more_than_the_limit",
+            f"{_HOOKS}hidden.c::a_context_is_charged_what_it_takes",
+            f"{_HOOKS}sequences.c::every_sequence_keeps_the_books",
+            f"{_ROAD}what_a_container_uses_is_what_the_host_sees",
+            f"{_DEVICE}row_23_what_the_host_sees_at_a_refusal_is_the_limit",
+        ),
+    ),
+    Row(
+        "U24",
+        "HAMi#1112",
+        "A shell with another environment sees the whole card",
+        (
+            f"{_CONTAINER}an empty environment",
+            f"{_CONTAINER}a login shell of root",
+            f"{_CONTAINER}a login shell of nobody",
+            f"{_REAL}an_environment_of_the_pods_own_lifts_no_limit",
+        ),
+        "sshd itself was not tried; its sessions are login shells",
+    ),
+    Row(
+        "U25",
+        "HAMi#1607",
+        "A user edits the environment and gets the whole card",
+        (
+            f"{_CONTAINER}LD_PRELOAD taken away",
+            f"{_CONTAINER}LD_PRELOAD of the driver itself",
+            f"{_CONTAINER}LD_LIBRARY_PATH with a library of that name",
+            f"{_CONTAINER}TESSERA_REGION does not lift the limit",
+            "limiter/fuzz/fuzz_region.c::try_region",
+            f"{_REAL}an_environment_of_the_pods_own_lifts_no_limit",
+            f"{_REAL}a_volume_over_the_limiter_is_refused_by_the_gate_for_all_to_read",
+        ),
+        "a root user who unmounts what the agent mounted is seen from the host, not kept from it",
+    ),
+    Row(
         "U26",
         "HAMi#777",
         "The library cannot be loaded, and the pod runs without a limit",
@@ -301,9 +352,17 @@ ISOLATION: Final = (
             f"{_REAL}a_program_that_no_limit_reaches_is_told_within_seconds",
             f"{_REAL}such_a_program_is_ended_where_that_is_the_policy",
             f"{_REAL}an_environment_of_the_pods_own_lifts_no_limit",
+            f"{_IMAGES}rows_26_and_51_what_no_preload_library_reaches_is_told_in_describe",
             "tests/runtime/test_elf.py::test_a_program_for_musl_cannot",
         ),
-        "no image of musl itself runs: its loader is played by one that does not know the preload file",
+    ),
+    Row(
+        "U27",
+        "HAMi#1777",
+        "A container in a container escapes the limit",
+        ("tests/agent/test_patrol.py::test_every_other_process_is_an_escape_at_the_second_look",),
+        "a process of the pod that is not in its region is told whatever container it is in; no runtime was "
+        "started inside a container",
     ),
     Row(
         "U28",
@@ -315,6 +374,16 @@ ISOLATION: Final = (
         ),
     ),
     Row(
+        "U29",
+        "KAI#45",
+        "Fractions exist for the scheduler alone",
+        (
+            f"{_RUN}a_tenant_is_refused_exactly_past_its_share_and_its_neighbour_gets_all_of_its_own",
+            f"{_REAL}each_container_has_a_share_of_its_own",
+            f"{_DEVICE}row_29_two_tenants_of_a_device_each_have_all_of_their_own",
+        ),
+    ),
+    Row(
         "U30",
         "koord#2545",
         "A documented recipe does not take effect",
@@ -322,6 +391,12 @@ ISOLATION: Final = (
             "tests/agent/test_agent.py::test_a_container_gets_its_share_and_nothing_else",
             f"{_ROAD}a_manifest_runs_unchanged_under_its_limits",
         ),
+    ),
+    Row(
+        "U31",
+        "Project-HAMi/k8s-dra-driver#24",
+        "A claim for a part attaches the whole card",
+        absent="DRA claims are a later part of the product",
     ),
     Row(
         "U32",
@@ -340,6 +415,208 @@ ISOLATION: Final = (
             f"{_NODE}row_33_a_privileged_container_with_a_fraction_is_refused_at_its_creation",
             f"{_REAL}a_privileged_container_with_a_share_still_has_its_limit",
             "tests/agent/test_verdict.py::test_devices_that_were_not_granted_are_refused",
+        ),
+    ),
+)
+
+LIMITER: Final = (
+    Row(
+        "U34",
+        "NDP#467",
+        "A memory limit of MPS has no effect",
+        absent="MPS is not used (ADR 17): limits are held by the hook, whatever MPS does",
+    ),
+    Row(
+        "U35",
+        "HAMi-core#274",
+        "A limit of one half acts as none on a large card",
+        (
+            f"{_HOOKS}compute.c::the_size_of_the_card_does_not_matter",
+            f"{_HOOKS}compute.c::the_length_of_kernels_does_not_matter",
+            f"{_HOOKS}compute.c::the_way_of_launching_does_not_matter",
+            f"{_HOOKS}compute.c::a_busy_neighbour_takes_nothing_from_a_limit",
+            f"{_DEVICE}rows_35_and_36_a_limit_holds_in_real_time",
+        ),
+        "eight cards of 20 to 200 SMs, four limits and three modes a minute each: make bench-limiter",
+    ),
+    Row(
+        "U36",
+        "HAMi-core#37",
+        "Utilisation flips between nothing and nearly all",
+        (
+            f"{_HOOKS}compute_swing.c::seconds_of_a_limit_are_alike",
+            f"{_DEVICE}rows_35_and_36_a_limit_holds_in_real_time",
+        ),
+        "kernels of up to 30 ms; one of a quarter of a second is two seconds of a tenth, and nobody can cut it",
+    ),
+    Row(
+        "U37",
+        "HAMi-core#104",
+        "The controller looks at the first card only",
+        (
+            f"{_HOOKS}compute_calls.c::a_limit_holds_on_its_own_device_only",
+            "tests/agent/test_ticks.py::test_a_device_that_a_region_does_not_have_is_no_part_of_another",
+        ),
+        "two cards were not run side by side in virtual time",
+    ),
+    Row(
+        "U38",
+        "HAMi#737",
+        "A tenant that is alone has no limit, and nobody is told",
+        (
+            f"{_HOOKS}compute_live.c::a_hard_limit_borrows_nothing",
+            f"{_HOOKS}compute_live.c::idle_time_is_lent_and_the_floor_is_back_in_half_a_second",
+            "tests/agent/test_ticks.py::test_throttling_and_device_time_are_shown_as_nothing_before_the_first_launch",
+        ),
+    ),
+    Row(
+        "U39",
+        "HAMi-core#142",
+        "Tensor parallelism under a limit never makes progress",
+        (
+            f"{_REGION}compute.c::an_all_reduce_under_40_percent_takes_no_more_than_four_times_as_long",
+            f"{_HOOKS}compute_calls.c::no_launch_waits_beyond_its_bound",
+        ),
+        "a model of two ranks; NCCL takes two devices",
+    ),
+    Row(
+        "U40",
+        "HAMi#1181",
+        "Limit less use wraps around: 17 TB in use",
+        (
+            f"{_HOOKS}memory.c::any_order_of_allocations_and_frees_keeps_the_books",
+            f"{_HOOKS}query.c::figures_never_wrap_below_a_lowered_limit",
+            f"{_HOOKS}sequences.c::every_sequence_keeps_the_books",
+            f"{_RUN}free_never_wraps_and_never_exceeds_the_share",
+        ),
+    ),
+    Row(
+        "U41",
+        "HAMi-core#191",
+        "The second process is forgotten when the first one exits",
+        (
+            f"{_HOOKS}share.c::the_second_process_sees_its_memory_after_the_first_exits",
+            f"{_HOOKS}share.c::a_survivor_counts_on_after_others_came_and_went",
+            f"{_RUN}the_second_process_sees_what_the_third_took_after_the_first_is_gone",
+        ),
+    ),
+    Row(
+        "U42",
+        "HAMi-core#187",
+        "An odd location is written out of bounds",
+        (
+            f"{_HOOKS}vmm.c::odd_locations_get_the_drivers_answer_and_touch_nothing_else",
+            f"{_HOOKS}memory.c::invalid_arguments_get_the_drivers_own_error",
+            "limiter/fuzz/fuzz_calls.c::take_into_nothing",
+            "limiter/fuzz/fuzz_calls.c::free_nonsense",
+        ),
+    ),
+    Row(
+        "U43",
+        "HAMi-core#96",
+        "Pairs of asynchronous allocations drift, pools are not counted",
+        (
+            f"{_HOOKS}pool.c::pairs_of_allocation_and_free_do_not_drift",
+            f"{_HOOKS}pool.c::without_frees_the_chunk_that_would_pass_the_limit_is_refused",
+            f"{_HOOKS}pool.c::a_small_block_of_a_destroyed_pool_costs_what_it_keeps",
+            f"{_RUN}pairs_of_asynchronous_allocations_do_not_drift",
+        ),
+    ),
+    Row(
+        "U44",
+        "HAMi#2630",
+        "Nobody knows what happens when over-committed memory is full",
+        (
+            f"{_HOOKS}spill.c::a_full_device_is_counted_apart_from_the_limit",
+            f"{_HOOKS}spill.c::growth_beyond_the_ceiling_is_refused_first",
+            f"{_HOOKS}spill.c::what_does_not_fit_goes_to_host_memory_and_comes_back_exactly",
+            f"{_HOOKS}spill.c::who_is_within_its_request_gets_the_memory_of_who_is_not",
+        ),
+        "how much slower spilled memory is takes a device",
+    ),
+    Row(
+        "U45",
+        "HAMi-core#86",
+        "Others wait minutes for the lock of a killed process",
+        (
+            "limiter/bench/bench_kill.c::run_round",
+            f"{_REGION}model.c::check_end",
+            f"{_REGION}slots.c::test_a_reaper_that_died_half_way_is_continued",
+            f"{_HOOKS}share.c::a_stopped_process_blocks_nobody_and_keeps_what_it_holds",
+        ),
+        "150 kills in the tests, 10,000 in make bench-limiter",
+    ),
+    Row(
+        "U46",
+        "HAMi#2641",
+        "NCCL deadlocks under the interposer of a whole card",
+        (f"{_HOOKS}audit.c::without_the_library_nothing_is_interposed",),
+        "a process without the library has none of it; NCCL takes a device",
+    ),
+    Row(
+        "U47",
+        "HAMi#2760",
+        "Queries stay intercepted where control is disabled",
+        (
+            f"{_HOOKS}audit.c::the_hooks_and_nothing_else_are_interposed",
+            f"{_HOOKS}audit.c::without_the_library_nothing_is_interposed",
+        ),
+    ),
+    Row(
+        "U48",
+        "HAMi#1834",
+        "The first call spins on a newer driver",
+        (
+            f"{_HOOKS}resolve.c::a_driver_newer_than_the_table_is_still_limited",
+            f"{_HOOKS}resolve.c::every_version_of_every_name_resolves_by_the_rule",
+            f"{_HOOKS}unknown.c::unknown_functions_are_the_programs_to_use_without_a_policy",
+            f"{_HOOKS}surface.c::a_list_with_a_gap_is_refused",
+        ),
+    ),
+    Row(
+        "U49",
+        "HAMi#1055",
+        "Frameworks crash after an update of the interposer",
+        absent="needs a device and frameworks: none runs on the simulated driver",
+    ),
+    Row(
+        "U50",
+        "HAMi#609",
+        "What the interposer costs is not known",
+        (f"{_DEVICE}row_50_what_a_call_costs_more_is_published",),
+        "on the simulated driver: make bench-limiter and bench/RESULTS.md; tests assert no times",
+    ),
+    Row(
+        "U51",
+        "HAMi#2265",
+        "musl is silently unlimited, other libcs break",
+        (
+            f"{_IMAGES}row_51_an_image_of_any_glibc_is_limited",
+            f"{_IMAGES}row_51_an_image_of_the_oldest_glibc_is_limited",
+            f"{_IMAGES}row_51_a_distroless_image_of_nobody_is_limited",
+            f"{_IMAGES}rows_26_and_51_what_no_preload_library_reaches_is_told_in_describe",
+        ),
+        "glibc 2.23 to 2.43; images of 2.17 and 2.19 could not be made",
+    ),
+    Row(
+        "U119",
+        "HAMi#1674",
+        "A running share cannot be made larger or smaller",
+        (
+            f"{_HOOKS}memory.c::a_lowered_limit_refuses_growth_and_shows_no_negative_room",
+            f"{_HOOKS}compute_live.c::a_changed_limit_is_in_force_within_half_a_second",
+        ),
+        "by the region; a command for it and the refusal of a shrink below use are not in this table yet",
+    ),
+    Row(
+        "U120",
+        "HAMi#2693",
+        "Idle time is not lent, or does not come back",
+        (
+            f"{_HOOKS}compute_live.c::idle_time_is_lent_and_the_floor_is_back_in_half_a_second",
+            f"{_HOOKS}compute_live.c::a_share_of_best_effort_gets_what_others_leave",
+            f"{_HOOKS}compute_live.c::what_is_lent_ends_with_the_agent",
+            "tests/agent/test_ticks.py::test_a_share_in_burst_mode_has_what_others_leave",
         ),
     ),
 )
@@ -917,6 +1194,7 @@ DEFECTS: Final = (
 GROUPS: Final = (
     ("Placement", SCHEDULING),
     ("Isolation", ISOLATION),
+    ("Limiter", LIMITER),
     ("Metrics", METRICS),
     ("Admission", WEBHOOK),
     ("Node", NODE),
@@ -927,6 +1205,6 @@ GROUPS: Final = (
     ("Defects of others", DEFECTS),
 )
 
-_USERS: Final = (*range(1, 21), 26, 28, 30, 32, 33, *range(52, 73), *range(75, 91))
+_USERS: Final = (*range(1, 21), *range(23, 73), *range(75, 91), 119, 120)
 DEMANDED: Final = frozenset({*(f"U{n}" for n in _USERS), *(f"D{n}" for n in range(1, 17))})
 """The rows that must stand here, with a test or with a reason."""

@@ -1,6 +1,7 @@
 """The table of promises: every row that is demanded is there, and every test that it names exists."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,17 @@ ROWS = [row for _, rows in GROUPS for row in rows]
 TESTS = sorted({test for row in ROWS for test in row.tests})
 
 
+C_FUNCTION = re.compile(r"^static void (\w+)\(", re.MULTILINE)
+SHELL_CASE = re.compile(r'^ *expect "([^"]+)"', re.MULTILINE)
+
+
 def names_in(path: Path) -> set[str]:
-    """The tests that a file defines for all to collect: functions, and test cases bound to a name."""
+    """The tests that a file defines for all to collect: functions, and test cases bound to a name; of the
+    limiter's own tests functions in C and cases of a script.
+    """
+    if path.suffix != ".py":
+        pattern = C_FUNCTION if path.suffix == ".c" else SHELL_CASE
+        return set(pattern.findall(path.read_text(encoding="utf-8")))
     body = ast.parse(path.read_text(encoding="utf-8")).body
     functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     bound = {

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.core.priority import Priority
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference
 from tessera.core.share import ComputeMilli, MemoryFraction, MemoryMiB, ShareSpec
 from tessera.vendors.registry import VENDORS
@@ -234,8 +235,14 @@ def test_a_container_that_would_escape_its_share_is_warned_of(more, words):
     assert words in warnings(raw)[0]
 
 
-def test_a_priority_is_accepted_with_a_warning():
-    assert "not enforced" in warnings(pod(gpu({"gpumem": 100, "priority": 0})))[0]
+@pytest.mark.parametrize(
+    ("written", "priority"),
+    [(0, Priority.HIGH), (1, Priority.MEDIUM), (2, Priority.LOW), (7, Priority.LOW), (None, Priority.MEDIUM)],
+)
+def test_a_smaller_priority_goes_first_and_one_is_what_a_pod_has_without_a_word(written, priority):
+    limits = {"gpumem": 100} | ({} if written is None else {"priority": written})
+    assert claim(pod(gpu(limits))).share.priority is priority
+    assert warnings(pod(gpu(limits))) == []
 
 
 def test_a_misspelt_annotation_is_warned_of_and_a_foreign_one_is_not():

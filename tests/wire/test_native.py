@@ -1,7 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
-from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference
-from tessera.core.share import ComputeMilli, MemoryFraction, MemoryMiB, ShareSpec
+from tessera.core.placement import Charge, Grant, Placement
+from tessera.core.priority import Priority
+from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference, Request
+from tessera.core.share import ComputeMilli, MemoryFraction, MemoryMiB, Share, ShareSpec
+from tessera.core.units import MiB, Milli
+from tessera.wire.dialects.native import WHOLE_DEVICE
+from tessera.wire.kube.allocation import decode_allocation, encode_allocation
+from tessera.wire.kube.request import decode_request, encode_request
 from wire.objects import claim, container, errors, planned, pod, request, served, warnings
 
 ALL, FREE = MemoryFraction(1000), ComputeMilli(1000)
@@ -199,3 +207,35 @@ def test_the_api_servers_form_is_the_same_request(limits):
 
 def test_a_sound_pod_has_no_warnings():
     assert warnings(pod(gpu({"gpu": 1}))) == []
+
+
+def test_a_pod_says_who_goes_first_and_what_may_lie_in_host_memory():
+    shared = pod(gpu({"memory": "4Gi"}), annotations={"tessera.dev/priority": "High", "tessera.dev/spill": "2Gi"})
+    assert (claim(shared).share.priority, claim(shared).share.spill) == (Priority.HIGH, 2048)
+    assert (claim(pod(gpu({"memory": "4Gi"}))).share.priority, claim(pod(gpu({"gpu": 1}))).share.spill) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("priority", "hihg", "did you mean high?"),
+        ("priority", "3", "not a known priority"),
+        ("spill", "much", "spill"),
+    ],
+)
+def test_a_priority_or_a_spill_that_means_nothing_is_a_problem(key, value, words):
+    found = errors(pod(gpu({"memory": "4Gi"}), annotations={f"tessera.dev/{key}": value}))
+    assert any(words in text for text in found), found
+
+
+def test_priority_and_spill_survive_both_annotations_on_the_wire():
+    share = replace(WHOLE_DEVICE, exclusive=False, priority=Priority.LOW, spill=MiB(512))
+    wanted = Request((Claim(("main",), 1, share),))
+    assert decode_request(encode_request(wanted, Dialect.NATIVE)) == (wanted, Dialect.NATIVE)
+    plain = Request((Claim(("main",), 1, replace(share, priority=Priority.MEDIUM, spill=MiB(0))),))
+    assert "priority" not in encode_request(plain, Dialect.NATIVE), "older readers know nothing of it"
+    granted = Share(MiB(1), MiB(1), Milli(1), Milli(1), priority=Priority.CRITICAL, spill=MiB(7))
+    grant = Grant("GPU-1", 0, "A100", granted)
+    placement = Placement("u", "n/p", "node", {"main": (grant,)}, (Charge("GPU-1", 1, 1, 1, exclusive=False),))
+    text = encode_allocation(placement, {})
+    assert decode_allocation(text, uid="u", key="n/p", node="node").placement == placement

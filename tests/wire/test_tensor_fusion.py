@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from tessera.core.priority import WORDS, Priority, priority_of
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule
 from tessera.core.share import ComputeMilli, ComputeTflops, MemoryFraction, MemoryMiB, ShareSpec
 from tessera.wire.manifests import read_manifests
@@ -101,6 +102,13 @@ def test_no_tflops_requested_is_free_of_charge_and_limited():
 def test_what_tensor_fusion_drops_in_silence_is_a_problem(given, words):
     found = errors(asking(**given))
     assert any(words in text for text in found), found
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_qos_is_who_goes_first(word):
+    assert claim(base(qos=word)).share.priority is priority_of(word)
+    assert warnings(base(qos=word)) == []
+    assert claim(base()).share.priority is Priority.MEDIUM
 
 
 # opting in
@@ -299,6 +307,7 @@ def test_a_profile_says_what_annotations_would():
         gpu_model="NVIDIA H200",
         vendor="NVIDIA",
         isolation="hard",
+        qos="high",
     )
     assert found.pods[0].pod.request == request(wanted)
 
@@ -385,7 +394,6 @@ def test_an_unreadable_quantity_of_a_profile_is_a_problem_of_the_profile():
         ("enabled_replicas", "1"),
         ("client_profile", "x"),
         ("gpu_ids", "a,b"),
-        ("qos", "high"),
     ],
 )
 def test_a_key_without_effect_is_one_warning_and_no_error(key, value):

@@ -27,6 +27,7 @@ from tessera.agent.fencing import FENCES_SECONDS, FenceKeeper
 from tessera.agent.figures import Readings, declare_busy, declare_containers, declare_devices, gate_histogram
 from tessera.agent.foreign import PodResources
 from tessera.agent.gate import Gatekeeper, bundles_below, serve_gate
+from tessera.agent.governor import DEFAULT_FREEZE, Governor, Memory, MemoryOf
 from tessera.agent.grant import ContainerGrant
 from tessera.agent.health import QUIET_SECONDS, FaultBook
 from tessera.agent.layout import LIBRARY_NAME, PLUGIN_DIRECTORY, POD_RESOURCES, STATE, Layout
@@ -36,6 +37,7 @@ from tessera.agent.payload import LibraryChecks, install_simulator
 from tessera.agent.plugin import PluginServers, Readiness, ticket_plugins
 from tessera.agent.pods import NodePods, on_node
 from tessera.agent.publish import NODE_LABEL, NodeObject, Published, Publisher
+from tessera.agent.reclaim import STOP, Reclaimer
 from tessera.agent.resize import Resizer
 from tessera.agent.rounds import (
     DEVICES_SECONDS,
@@ -58,7 +60,9 @@ from tessera.agent.unseen import UnseenMemory
 from tessera.agent.upgrade import upgrade_of
 from tessera.agent.verdict import Expected
 from tessera.core.errors import TesseraError
+from tessera.core.priority import Priority
 from tessera.core.units import BYTES_PER_MIB
+from tessera.runtime.governing import RECLAIM
 from tessera.runtime.heap import give_back
 from tessera.runtime.kube.config import ClusterConfig
 from tessera.runtime.kube.events import Recorder
@@ -93,6 +97,10 @@ class Settings:
     pod_resources: Path = POD_RESOURCES
     tools_socket: Path | None = None
     kill: bool = False
+    reclaim: str = STOP
+    """What happens to a share beyond its request when one within its own finds no memory."""
+    freeze: Mapping[Priority, float] = field(default_factory=lambda: DEFAULT_FREEZE)
+    """Seconds without a launch after which a share may be frozen, by priority."""
     forget_faults: bool = False
     faults: Sequence[FaultCode] = XIDS
     quiet: float = QUIET_SECONDS
@@ -132,7 +140,8 @@ def assemble(settings: Settings, client: KubeClient, shell: Shell) -> Parts:
     clock, chance = shell.clock, random.Random()  # noqa: S311 - spreads writes, guards nothing
     settings.state.mkdir(parents=True, exist_ok=True)
     layout = Layout(settings.state.resolve())
-    store = ShareStore(layout, settings.context_mib * BYTES_PER_MIB)
+    policy = RECLAIM if settings.reclaim == STOP else 0
+    store = ShareStore(layout, policy, context_bytes=settings.context_mib * BYTES_PER_MIB)
     machine = Machine(settings.description, cache(lambda: install_simulator(layout)), settings.root)
     book = FaultBook(settings.faults, UNKNOWN, settings.quiet)
     tree = _tree(settings)
@@ -354,7 +363,16 @@ def _watch(parts: Parts, shell: Shell, patrol: Patrol) -> Ticker:
     """The patrol, and what acts on whom it found."""
     clock = shell.clock
     running = Running(parts.store.shares, patrol.container_id, ProcessEyes())
-    ticker = Ticker(parts.machine, running)
+    reclaimer = Reclaimer(running, parts.machine.processes, parts.pods, parts.recorder, parts.settings.reclaim)
+    governor = Governor(_memory_of(parts), reclaimer.meet, parts.settings.freeze)
+    ticker = Ticker(parts.machine, running, governor)
+    parts.metrics.matrix(
+        "shortages_total",
+        "Times that a share within its request found its device full of others' excess, by what was done.",
+        ("outcome",),
+        lambda: [((outcome,), count) for outcome, count in reclaimer.counts.items()],
+        counter=True,
+    )
     unseen = UnseenMemory(running, parts.machine.processes)
 
     def look() -> None:
@@ -368,6 +386,15 @@ def _watch(parts: Parts, shell: Shell, patrol: Patrol) -> Ticker:
     shell.supervise("ticks", lambda: ticker.run(clock), Fate.RESTART)
     shell.on_end("regions", _closing(running.close))
     return ticker
+
+
+def _memory_of(parts: Parts) -> MemoryOf:
+    def memory(uuid: str) -> Memory | None:
+        found = next((device for device in parts.node.devices() if device.uuid == uuid), None)
+        used = parts.machine.reading(uuid).used_bytes
+        return None if found is None else Memory(found.memory_mib * BYTES_PER_MIB, used)
+
+    return memory
 
 
 async def _serve_tools(parts: Parts, socket: Path, shell: Shell) -> None:

@@ -86,6 +86,35 @@ _PER_CONTAINER: Final[tuple[tuple[str, str, Callable[[RegionDevice], Value]], ..
     ("memory_used_bytes", "Memory that a container uses of a device.", lambda d: d.used_bytes),
     ("memory_peak_bytes", "The most memory that a container used of a device.", lambda d: d.peak_bytes),
     ("refused_total", "Allocations of a container that its limit refused.", lambda d: d.refused),
+    ("device_full_total", "Allocations within the limit that found the device full.", lambda d: d.memory.full),
+    ("memory_spilled_bytes", "Memory of a container that lies in host memory.", lambda d: d.memory.spilled_bytes),
+    (
+        "memory_spill_limit_bytes",
+        "Memory of a container that may lie in host memory.",
+        lambda d: d.memory.spill_limit,
+    ),
+    ("spills_total", "Allocations of a container that went to host memory instead.", lambda d: d.memory.spills),
+    (
+        "memory_ceiling_bytes",
+        "Memory of a device that a container may have now, beyond its request included.",
+        lambda d: Unavailable("up to its limit") if d.memory.ceiling is None else d.memory.ceiling,
+    ),
+    (
+        "priority",
+        "Who goes first on a device: 1 is low, 2 medium, 3 high, 4 critical.",
+        lambda d: d.order.priority or 2,
+    ),
+    (
+        "yield_cap_ratio",
+        "Part of a device's compute that containers of a higher priority leave to this one.",
+        lambda d: (d.order.cap_milli or WHOLE) / WHOLE,
+    ),
+    ("frozen", "1 where a container has to ask before it goes on.", lambda d: float(d.order.frozen)),
+    (
+        "yielded_seconds_total",
+        "Time that a container's launches waited to be let go, or for others of a higher priority.",
+        lambda d: d.order.yielded_ns / 1e9,
+    ),
     (
         "compute_limit_ratio",
         "Part of a device's compute that a container may use.",

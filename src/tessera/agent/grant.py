@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from tessera.core.placement import Grant
+from tessera.core.priority import Priority
 from tessera.core.units import BYTES_PER_MIB
 
 VERSION: Final = 1
@@ -19,6 +20,8 @@ class GrantedDevice(msgspec.Struct, frozen=True, rename="camel"):
     memory_request_mib: int
     compute_limit_milli: int
     compute_request_milli: int
+    priority: int = int(Priority.MEDIUM)
+    spill_mib: int = 0
 
     @property
     def memory_limit(self) -> int:
@@ -79,6 +82,8 @@ def granted_devices(grants: tuple[Grant, ...]) -> tuple[GrantedDevice, ...]:
             memory_request_mib=grant.share.memory_request,
             compute_limit_milli=grant.share.compute_limit,
             compute_request_milli=grant.share.compute_request,
+            priority=int(grant.share.priority),
+            spill_mib=grant.share.spill,
         )
         for grant in grants
     )

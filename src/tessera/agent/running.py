@@ -57,6 +57,7 @@ class Running:
         self._shares, self._container_id, self._eyes = shares, container_id, eyes
         self._places: dict[int, str] = {}
         self._strangers = {""}
+        self._stored: tuple[StoredShare, ...] = ()
         self._left: list[Callable[[Runner], None]] = []
         self.runners: dict[str, Runner] = {}
 
@@ -82,8 +83,15 @@ class Running:
         self._strangers |= unknown
         self._join_all(unknown)
 
+    def invite(self, share: StoredShare) -> None:
+        """Let a share join whose processes nobody has shown yet."""
+        if id_ := self._container_id(share):
+            self._join(id_, share)
+
     def _join_all(self, ids: Collection[str]) -> None:
-        for share in self._shares() if ids else ():
+        if ids:
+            self._stored = tuple(self._shares())
+        for share in self._stored if ids else ():
             if (id_ := self._container_id(share)) in ids:
                 self._join(id_, share)
 
@@ -122,6 +130,10 @@ class Running:
     def lives(self, pid: int) -> bool:
         """Whether there is such a process."""
         return self._eyes.start(pid) is not None
+
+    def stored(self) -> Iterable[StoredShare]:
+        """All shares that there were, running or not, when one that runs was looked for last."""
+        return self._stored
 
     def known(self) -> frozenset[ShareKey]:
         """All shares that there are, running or not."""

@@ -15,6 +15,7 @@ from typing import Final
 from tessera.agent.grant import ContainerGrant, decode_grant, encode_grant
 from tessera.agent.layout import Layout
 from tessera.core.errors import UnavailableError
+from tessera.runtime.governing import set_policy, set_standing
 from tessera.runtime.native import DeviceLimits, LiveRegion, create_region
 from tessera.runtime.proc import pid_namespace, runs_since
 from tessera.runtime.region import load_region
@@ -36,11 +37,14 @@ class StoredShare:
 
 
 class ShareStore:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, layout: Layout, context_bytes: int = 0) -> None:
-        """``context_bytes``: what a process's first context on a device is charged where it cannot measure it."""
-        self._layout, self._context_bytes = layout, context_bytes
+    ``policy`` is what new regions say of the node: see :func:`~tessera.runtime.governing.set_policy`.
+    ``context_bytes`` is what a process's first context on a device is charged where it cannot measure it.
+    """
+
+    def __init__(self, layout: Layout, policy: int = 0, *, context_bytes: int = 0) -> None:
+        self._layout, self.policy, self._context_bytes = layout, policy, context_bytes
 
     def has(self, uid: str, container: str) -> bool:
         """Whether a container was given a share."""
@@ -94,6 +98,7 @@ class ShareStore:
             self._layout.containers.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.mkdir(parents=True, exist_ok=True)
             create_region(region, f"{grant.uid}/{grant.container}"[:_SHARE_ID_LENGTH], limits_of(grant))
+            _set_standing(region, grant, self.policy)
             self._expect_contexts(region, len(grant.devices))
             region.chmod(0o666)  # processes of any user in the container write what they use
             write_whole(directory / _RECORD, encode_grant(grant))
@@ -197,6 +202,14 @@ def limits_of(grant: ContainerGrant) -> list[DeviceLimits]:
         )
         for device in grant.devices
     ]
+
+
+def _set_standing(path: Path, grant: ContainerGrant, policy: int) -> None:
+    """Say in a new region who it goes before, what may lie in host memory, and what the node does."""
+    with LiveRegion(path, len(grant.devices)) as region:
+        for index, device in enumerate(grant.devices):
+            set_standing(region, index, device.priority, device.spill_mib << 20)
+        set_policy(region, policy)
 
 
 def difference(region: Region, grant: ContainerGrant) -> str:

@@ -1,7 +1,8 @@
 """Telling limited shares how long they really were on their devices, five times a second while any of them runs.
 
 Processes charge themselves what they measure; what neighbours do to that, only the host sees (ADR 13). While no
-process of a limited share is on a device nothing is looked at and nothing wakes up.
+process of a limited share is on a device nothing is looked at and nothing wakes up. Where shares of a device go
+before each other, or have memory beyond their request, they are told at the same tick (ADR 16).
 """
 
 import asyncio
@@ -10,16 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tessera.agent.lending import Demand, Usage, borrower
+from tessera.agent.governor import Governor, contender, leftover, rule
+from tessera.agent.grant import GrantedDevice
+from tessera.agent.lending import Demand, Usage
 from tessera.agent.running import Runner, Running, ShareKey
 from tessera.agent.store import StoredShare
 from tessera.core.errors import UnavailableError
 from tessera.core.units import WHOLE
 from tessera.runtime.busy import BusyTime, Moment, add_samples, begin_busy
 from tessera.runtime.clock import Clock
+from tessera.runtime.governing import Turn, govern, turns
 from tessera.runtime.log import logger
 from tessera.runtime.metrics import Unavailable, Value
-from tessera.runtime.native import Calibration, lend_compute
+from tessera.runtime.native import Calibration
 from tessera.runtime.nvml import ProcessSample
 
 TICK_SECONDS: Final = 0.2
@@ -69,14 +73,15 @@ class _Seat:
     index: int
     usage: Usage
     course: Course
-    weight: int
+    device: GrantedDevice
 
 
 class Ticker:
     """See the module. Call :meth:`learn` after ``running`` has learnt; :meth:`run` does the rest."""
 
-    def __init__(self, sampler: Sampler, running: Running) -> None:
+    def __init__(self, sampler: Sampler, running: Running, governor: Governor | None = None) -> None:
         self._sampler, self._running = sampler, running
+        self.governor = governor or Governor()
         self._courses: dict[tuple[Runner, str], Course] = {}
         self._usages: dict[tuple[ShareKey, str], Usage] = {}
         self._awake = asyncio.Event()
@@ -85,13 +90,15 @@ class Ticker:
 
     @property
     def is_awake(self) -> bool:
-        """Whether a limited share is on a device."""
+        """Whether a share is on a device that is limited, or has to be told about others."""
         return self._awake.is_set()
 
     def learn(self) -> None:
         """Begin or end ticking, by who runs now."""
         runners = self._running.runners.values()
-        if not any(runner.is_limited for runner in runners):
+        if runners:
+            self.governor.learn(self._running.stored())
+        if not any(self._is_told(runner) for runner in runners):
             self._awake.clear()
         elif not self._awake.is_set():
             self._courses.clear()  # nobody looked: what was busy meanwhile is not known
@@ -101,19 +108,26 @@ class Ticker:
             known = self._running.known()
             self._usages = {of: usage for of, usage in self._usages.items() if of[0] in known}
 
+    def _is_told(self, runner: Runner) -> bool:
+        return runner.is_limited or any(self.governor.governs(d.uuid) for d in runner.share.grant.devices)
+
     def look(self, now: Moment) -> None:
-        """One tick of every device that a limited share is on."""
-        limited = (runner.share for runner in self._running.runners.values() if runner.is_limited)
-        for uuid in sorted({device.uuid for share in limited for device in share.grant.devices}):
+        """One tick of every device that a share which is told anything is on."""
+        told = (runner.share for runner in self._running.runners.values() if self._is_told(runner))
+        for uuid in sorted({device.uuid for share in told for device in share.grant.devices}):
             self._look_at(uuid, now)
         for runner in self._running.runners.values():
             runner.region.let_pages_go()
         self.ticks += 1
 
     def _look_at(self, uuid: str, now: Moment) -> None:
+        known = {runner.key for runner in self._running.runners.values()}
+        for share in self.governor.starting(uuid, known, now.monotonic_ns):
+            self._running.invite(share)
         samples = self._sampler.samples(uuid, now.wall_us - ASKED_US)
         if samples is None:
             self.blind.add(uuid)  # what is used is not known: nothing can be lent, and limits hold without us
+            self._govern(uuid, self._seats(uuid, now), {}, now.monotonic_ns)
             return
         self.blind.discard(uuid)
         by_container: dict[str, list[ProcessSample]] = {}
@@ -124,7 +138,8 @@ class Ticker:
         seats = self._seats(uuid, now)
         for id_, seat in seats.items():
             self._measure(seat, by_container.get(id_, []), newest, now)
-        self._tick(seats, now.monotonic_ns)
+        found = self._tick(seats, now.monotonic_ns)
+        self._govern(uuid, seats, found, now.monotonic_ns)
 
     def _measure(
         self, seat: _Seat, own: Sequence[ProcessSample], newest: ProcessSample | None, now: Moment
@@ -152,20 +167,45 @@ class Ticker:
                     usage = self._usages.setdefault((runner.key, uuid), Usage())
                     course = self._courses.get((runner, uuid)) or Course(now)
                     self._courses[runner, uuid] = course
-                    found[id_] = _Seat(runner, index, usage, course, device.compute_request_milli)
+                    found[id_] = _Seat(runner, index, usage, course, device)
         return found
 
-    def _tick(self, seats: Mapping[str, _Seat], now_ns: int) -> None:
+    def _tick(self, seats: Mapping[str, _Seat], now_ns: int) -> dict[str, Turn]:
+        """Tick those who take turns; what each may have, by container."""
         demands = {id_: Demand(*seat.runner.region.demand(seat.index)) for id_, seat in seats.items()}
-        rows = [borrower(demands[id_], seat.usage.used_milli, seat.weight, now_ns) for id_, seat in seats.items()]
-        for (id_, seat), granted in zip(seats.items(), lend_compute(rows), strict=True):
-            if not demands[id_].is_limited:
+        rows = [
+            contender(demands[id_], s.usage.used_milli, s.device, self.governor.activity(s.runner, now_ns), now_ns)
+            for id_, s in seats.items()
+        ]
+        found = dict(zip(seats, turns(rows), strict=True))
+        for id_, seat in seats.items():
+            if not demands[id_].is_limited and found[id_].cap_milli == 0:
                 continue
             runner, course = seat.runner, seat.course
             try:
+                granted = found[id_].granted_milli
                 runner.region.tick(seat.index, course.calibration, course.busy.reading, granted, now_ns)
             except UnavailableError as error:
                 _log.warning("region not ticked", pod=runner.share.grant.key, error=str(error))
+                self._running.leave(id_)
+        return found
+
+    def _govern(self, uuid: str, seats: Mapping[str, _Seat], found: Mapping[str, Turn], now_ns: int) -> None:
+        """Tell the shares of a device who goes first, and what memory they may have."""
+        governor, governs = self.governor, self.governor.governs(uuid)
+        runners = {seat.runner.key: (seat.runner, seat.index) for seat in seats.values()}
+        limits = governor.ceilings(uuid, runners, now_ns)
+        for id_, seat in seats.items():
+            runner = seat.runner
+            if id_ not in self._running.runners or not (governs or leftover(runner.region, seat.index)):
+                continue
+            is_idle = governs and governor.is_idle(seat.device, governor.activity(runner, now_ns), now_ns)
+            cap = found[id_].cap_milli if governs and id_ in found else 0
+            try:
+                told = rule(cap, limits.get(runner.key, 0), is_idle=is_idle)
+                govern(runner.region, seat.index, told, now_ns)
+            except UnavailableError as error:
+                _log.warning("region not governed", pod=runner.share.grant.key, error=str(error))
                 self._running.leave(id_)
 
     def busy_seconds(self, share: StoredShare, uuid: str) -> Value:

@@ -12,6 +12,7 @@ from typing import Final
 
 from tessera.agent.running import Runner, Running
 from tessera.core.errors import UnavailableError
+from tessera.runtime.governing import spilled_bytes
 from tessera.runtime.log import logger
 from tessera.runtime.nvml import DeviceProcess
 
@@ -39,12 +40,12 @@ class UnseenMemory:
     def look(self) -> None:
         """Measure once, and tell the regions of those for whom it is certain by now."""
         runners = self._running.whole()
-        before = {id_: runner.region.used_bytes() for id_, runner in runners.items()}
+        before = {id_: _on_device(runner) for id_, runner in runners.items()}
         used: dict[tuple[str, str], list[int | None]] = {}
         for process in self._processes() if runners else ():
             used.setdefault((self._running.place(process.pid), process.uuid), []).append(process.used_bytes)
         for id_, runner in tuple(self._running.whole().items()):
-            after = runner.region.used_bytes()
+            after = _on_device(runner)
             for index, device in enumerate(runner.share.grant.devices):
                 amount = beyond(used.get((id_, device.uuid), ()), before[id_][index], after[index])
                 self._believe(runner, index, device.uuid, amount)
@@ -61,6 +62,12 @@ class UnseenMemory:
         looks.append(amount)
         if len(looks) == LOOKS:
             _tell(runner, index, min(looks))
+
+
+def _on_device(runner: Runner) -> tuple[int, ...]:
+    """Bytes that its region counts on each device, without what lies in host memory."""
+    region = runner.region
+    return tuple(used - spilled_bytes(region, index) for index, used in enumerate(region.used_bytes()))
 
 
 def _clear(runner: Runner) -> None:

@@ -14,6 +14,8 @@ from tessera.agent.fences import TierPolicy
 from tessera.agent.health import overridden
 from tessera.agent.layout import CDI_DIRECTORY, GATE_NAME, GATE_SOCKET, PLUGIN_DIRECTORY, POD_RESOURCES, STATE
 from tessera.agent.node import ALWAYS, AUTO, NEVER, NodeOptions
+from tessera.agent.reclaim import REFUSE, STOP
+from tessera.core.priority import WORDS, Priority, priority_of
 from tessera.local.machine import simulated_machine
 from tessera.runtime.kube.config import ClusterConfig, load_config
 from tessera.runtime.kube.slim import SlimClient
@@ -103,6 +105,20 @@ Examples:
     show_default=True,
     help="What happens to a process of a share that no limit holds for.",
 )
+@click.option(
+    "--reclaim",
+    type=click.Choice([STOP, REFUSE]),
+    default=STOP,
+    show_default=True,
+    help="When a share within its request finds no memory: end one that has more than its own, or refuse it.",
+)
+@click.option(
+    "--freeze",
+    default="low=60",
+    show_default=True,
+    metavar="PRIORITY=SECONDS,...",
+    help="Shares that have to ask to go on after so long without a launch, if others go before them.",
+)
 @click.option("--xid-policy", type=_FILE, help='Changes to the table of fault codes: {"94": {"class": "fatal"}}.')
 @click.option("--clear-faults", is_flag=True, help="Forget fatal faults: the devices were reset.")
 @click.option(
@@ -114,7 +130,7 @@ Examples:
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--uninstall", "leave", is_flag=True, help="Remove the CDI spec and this node's objects, and end.")
-def command(  # noqa: PLR0913 -- one argument an option
+def command(  # noqa: PLR0913  # long: one line an option, twice
     *,
     kubeconfig: Path | None,
     node: str | None,
@@ -132,6 +148,8 @@ def command(  # noqa: PLR0913 -- one argument an option
     pod_resources: Path,
     tools_socket: Path | None,
     escapes: str,
+    reclaim: str,
+    freeze: str,
     xid_policy: Path | None,
     clear_faults: bool,
     metrics_bind: str,
@@ -165,6 +183,8 @@ def command(  # noqa: PLR0913 -- one argument an option
         pod_resources=pod_resources,
         tools_socket=tools_socket,
         kill=escapes == "kill",
+        reclaim=reclaim,
+        freeze=freezes(freeze),
         forget_faults=clear_faults,
         faults=_faults(xid_policy),
         root=host_root,
@@ -181,6 +201,19 @@ def _description(simulate: str | None, node: str) -> Path | None:
         return None
     path = Path(simulate)
     return path.resolve() if path.is_file() else simulated_machine(simulate, node).description
+
+
+def freezes(text: str) -> dict[Priority, float]:
+    """Seconds by priority: ``low=60,medium=120``; empty for never."""
+    found: dict[Priority, float] = {}
+    for part in filter(None, text.split(",")):
+        word, _, seconds = part.partition("=")
+        priority = priority_of(word.strip())
+        if priority is None or not seconds.strip().isdecimal() or int(seconds) < 1:
+            message = f"{part!r} is no time of a priority; write low=60,medium=300, with {', '.join(WORDS)}"
+            raise click.BadParameter(message, param_hint="--freeze")
+        found[priority] = float(seconds)
+    return found
 
 
 def _faults(policy: Path | None) -> Sequence[FaultCode]:

@@ -8,6 +8,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from tessera.cli.columns import columns, command_text, span
+from tessera.core.priority import Priority
 from tessera.core.units import render_mib, render_percent
 from tessera.local.account import Account, account_of
 from tessera.local.machine import known_machines
@@ -92,3 +93,14 @@ def _devices(shares: tuple[ShareView, ...]) -> Iterator[str]:
         yield _fact("  used", f"{used} now, {peak} at most")
         plural = "" if share.refused == 1 else "s"
         yield _fact("  refused", f"{share.refused:,} allocation{plural} that went past the limit")
+        yield from _beside_others(share)
+
+
+def _beside_others(share: ShareView) -> Iterator[str]:
+    """What only some shares have: a priority, memory in the host, a device that was full."""
+    if share.priority != Priority.MEDIUM.word:
+        yield _fact("  priority", share.priority)
+    if share.memory_spilled_mib:
+        yield _fact("  spilled", f"{render_mib(share.memory_spilled_mib)} of it lie in host memory")
+    if share.device_full:
+        yield _fact("  full", f"{share.device_full:,} times the device was full below the limit")

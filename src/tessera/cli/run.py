@@ -55,6 +55,9 @@ class Duration(click.ParamType[float]):
 @click.command(epilog=_EPILOG, context_settings={"allow_interspersed_args": False})
 @click.option("--memory", metavar="AMOUNT", help="Memory of each device: 8Gi, 8192Mi, 8G, 25%.")
 @click.option("--compute", metavar="PERCENT", help="Compute of each device: 30%.")
+@click.option("--memory-limit", metavar="AMOUNT", help="Up to so much while nobody requested it: 12Gi.")
+@click.option("--spill", metavar="AMOUNT", help="So much may lie in host memory while the device is full: 4Gi.")
+@click.option("--priority", metavar="LEVEL", help="Who goes first on a device: low, medium, high, critical.")
 @click.option("--devices", type=int, default=1, show_default=True, metavar="N", help="How many devices.")
 @click.option("--model", metavar="MODEL", help="Only devices of this model: A100, T4, a part of the name.")
 @click.option("--name", metavar="NAME", help="Name of the run; the command's name and a number without it.")
@@ -68,6 +71,9 @@ def command(  # noqa: PLR0913 -- one argument an option
     *,
     memory: str | None,
     compute: str | None,
+    memory_limit: str | None,
+    spill: str | None,
+    priority: str | None,
     devices: int,
     model: str | None,
     name: str | None,
@@ -86,7 +92,14 @@ def command(  # noqa: PLR0913 -- one argument an option
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long --wait waits; give both")
     options = Options(
-        Ask(devices, memory, compute, model), words, name, wait, timeout, simulate, allow_unlimited, quiet
+        Ask(devices, memory, compute, model, memory_limit, spill, priority),
+        words,
+        name,
+        wait,
+        timeout,
+        simulate,
+        allow_unlimited,
+        quiet,
     )
     try:
         return run_command(options, INHERITED, _say)

@@ -6,9 +6,12 @@ milli-devices or in TFLOPS. A :class:`Share` is the same on one particular devic
 """
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
+from tessera.core.priority import Priority
 from tessera.core.units import WHOLE, MiB, Milli
+
+NO_MEMORY: Final = MiB(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,18 @@ ComputeAmount = ComputeMilli | ComputeTflops
 
 @dataclass(frozen=True, slots=True)
 class ShareSpec:
-    """A share as it was asked for. ``exclusive`` means: nobody else on the device, whatever is left of it."""
+    """A share as it was asked for. ``exclusive`` means: nobody else on the device, whatever is left of it.
+
+    ``spill`` is how much of its memory may lie in host memory while the device is full.
+    """
 
     memory_request: MemoryAmount
     memory_limit: MemoryAmount
     compute_request: ComputeAmount
     compute_limit: ComputeAmount
     exclusive: bool = False
+    priority: Priority = Priority.MEDIUM
+    spill: MiB = NO_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,8 @@ class Share:
     compute_request: Milli
     compute_limit: Milli
     exclusive: bool = False
+    priority: Priority = Priority.MEDIUM
+    spill: MiB = NO_MEMORY
 
 
 def resolve_memory(amount: MemoryAmount, device_mib: int) -> MiB:
@@ -112,4 +122,6 @@ def resolve(spec: ShareSpec, device_mib: int, device_milli_tflops: int | None) -
         compute_request=request,
         compute_limit=Milli(min(limit, WHOLE)),
         exclusive=spec.exclusive,
+        priority=spec.priority,
+        spill=spec.spill,
     )

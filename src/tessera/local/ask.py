@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.errors import InputErrors, Problem
+from tessera.core.priority import WORDS, priority_of
 from tessera.core.request import Claim, Constraints, Container, ModelRule, Pod, Request
 from tessera.core.share import ComputeMilli, MemoryAmount, MemoryFraction, MemoryMiB, ShareSpec
 from tessera.core.units import BYTES_PER_MIB, WHOLE, MiB, Milli, render_mib, render_percent
 from tessera.vendors.models import find_model, nearest_models
 
 CONTAINER: Final = "main"
+_LIMIT: Final = "--memory-limit"
+_SPILL: Final = "--spill"
 NAMESPACE: Final = "run"
 
 _BYTES: Final = {
@@ -44,6 +47,9 @@ class Ask:
     memory: str | None = None
     compute: str | None = None
     model: str | None = None
+    memory_limit: str | None = None
+    spill: str | None = None
+    priority: str | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -51,19 +57,19 @@ class Ask:
         return self.memory is None and self.compute is None
 
 
-def parse_memory(text: str) -> MemoryAmount:
+def parse_memory(text: str, option: str = "--memory") -> MemoryAmount:
     """MiB (rounded down) or thousandths of a device. Raises :class:`InputErrors`."""
     percent = _PERCENT.fullmatch(text.strip())
     if percent:
-        return MemoryFraction(_thousandths("--memory", text, percent[1], _MEMORY_REMEDY))
+        return MemoryFraction(_thousandths(option, text, percent[1], _MEMORY_REMEDY))
     amount = _AMOUNT.fullmatch(text.strip())
     if not amount:
         message = "is a number without a unit" if _is_number(text) else "is not an amount of memory"
-        raise _wrong("--memory", text, message, _MEMORY_REMEDY)
+        raise _wrong(option, text, message, _MEMORY_REMEDY)
     whole, scale = _exact(amount[1])
     mib = whole * _BYTES[amount[2].lower()] // (scale * BYTES_PER_MIB)
     if not 1 <= mib <= _LARGEST_MIB:
-        raise _wrong("--memory", text, "is less than 1 MiB" if mib < 1 else "is too much", _MEMORY_REMEDY)
+        raise _wrong(option, text, "is less than 1 MiB" if mib < 1 else "is too much", _MEMORY_REMEDY)
     return MemoryMiB(MiB(mib))
 
 
@@ -103,12 +109,8 @@ def _wrong(option: str, value: str, message: str, remedy: str) -> InputErrors:
 def check_ask(ask: Ask) -> None:
     """Raise :class:`InputErrors` with everything that is wrong with the options, not only the first thing."""
     problems: list[Problem] = []
-    for parse, text in ((parse_memory, ask.memory), (parse_compute, ask.compute)):
-        try:
-            if text is not None:
-                parse(text)
-        except InputErrors as errors:
-            problems += errors.problems
+    for check in (_check_amounts, _check_beyond):
+        problems += check(ask)
     if not 1 <= ask.devices <= _MOST_DEVICES:
         message = f"is not between 1 and {_MOST_DEVICES}"
         problems.append(Problem("--devices", "", "", str(ask.devices), message, "ask for fewer devices"))
@@ -116,8 +118,73 @@ def check_ask(ask: Ask) -> None:
         raise InputErrors(problems)
 
 
+def _check_amounts(ask: Ask) -> list[Problem]:
+    problems: list[Problem] = []
+    for parse, text in ((parse_memory, ask.memory), (parse_compute, ask.compute)):
+        try:
+            if text is not None:
+                parse(text)
+        except InputErrors as errors:
+            problems += errors.problems
+    return problems
+
+
+def _check_beyond(ask: Ask) -> list[Problem]:
+    """What is wrong with a limit beyond the request, with spilling and with the priority."""
+    problems: list[Problem] = []
+    for check in (_check_limit, _check_spill, _check_priority):
+        try:
+            check(ask)
+        except InputErrors as errors:
+            problems += [problem for problem in errors.problems if problem.source != "--memory"]  # said already
+    return problems
+
+
+def _check_priority(ask: Ask) -> None:
+    if ask.priority is not None and priority_of(ask.priority) is None:
+        raise _wrong("--priority", ask.priority, "is no priority", f"write one of {', '.join(WORDS)}")
+
+
+def _check_spill(ask: Ask) -> None:
+    if ask.spill is not None and isinstance(parse_memory(ask.spill, _SPILL), MemoryFraction):
+        raise _wrong(_SPILL, ask.spill, "is a part of a device, and host memory is none", "write 8Gi")
+
+
+def _check_limit(ask: Ask) -> None:
+    if ask.memory_limit is None:
+        return
+    limit = parse_memory(ask.memory_limit, _LIMIT)
+    if ask.memory is None:
+        raise _wrong(_LIMIT, ask.memory_limit, "is beyond what request?", "say --memory too")
+    request = parse_memory(ask.memory)
+    if type(limit) is not type(request):
+        remedy = "write both as amounts (8Gi) or both as parts (25%)"
+        raise _wrong(_LIMIT, ask.memory_limit, "cannot be compared with --memory", remedy)
+    if _size(limit) < _size(request):
+        raise _wrong(
+            _LIMIT, ask.memory_limit, f"is less than --memory {ask.memory}", "raise it, or lower --memory"
+        )
+
+
+def _size(amount: MemoryAmount) -> int:
+    return amount.mib if isinstance(amount, MemoryMiB) else amount.milli
+
+
 def share_spec(ask: Ask) -> ShareSpec:
     """The share that the options ask of each device. Raises :class:`InputErrors`."""
+    spec = _charged(ask)
+    priority = priority_of(ask.priority or "") or spec.priority
+    spill = parse_memory(ask.spill, _SPILL) if ask.spill else None
+    limit = parse_memory(ask.memory_limit, _LIMIT) if ask.memory_limit else spec.memory_limit
+    return replace(
+        spec,
+        memory_limit=limit,
+        priority=priority,
+        spill=spill.mib if isinstance(spill, MemoryMiB) else spec.spill,
+    )
+
+
+def _charged(ask: Ask) -> ShareSpec:
     if ask.is_whole:
         whole, all_compute = MemoryFraction(WHOLE), ComputeMilli(WHOLE)
         return ShareSpec(whole, whole, all_compute, all_compute, exclusive=True)
@@ -165,6 +232,15 @@ def model_hint(model: str) -> str:
 
 def ask_text(ask: Ask) -> str:
     """The ask in words, with what leaving something out meant."""
+    more = (
+        f", up to {ask.memory_limit} while nobody requested it" if ask.memory_limit else "",
+        f", {ask.spill} of it in host memory if need be" if ask.spill else "",
+        f", priority {ask.priority}" if ask.priority else "",
+    )
+    return _charged_text(ask) + "".join(more)
+
+
+def _charged_text(ask: Ask) -> str:
     devices = "1 device" if ask.devices == 1 else f"{ask.devices} devices"
     of_model = f" of model {ask.model}" if ask.model else ""
     if ask.is_whole:

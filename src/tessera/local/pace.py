@@ -20,7 +20,10 @@ TICK_SECONDS: Final = 0.1
 """Shorter than any sample period of a driver, and than any process takes to make a context on a real device."""
 
 
-@dataclass(eq=False, slots=True)
+_CAP: Final = "device_control.cap_milli"
+
+
+@dataclass(slots=True, eq=False)
 class _Course:
     """One device: its place in the region, and what was measured of the run there."""
 
@@ -50,20 +53,23 @@ class Pacer:
         ]
         self._courses: list[_Course] = []
         self.due = math.inf
-        """When :meth:`tick` has something to do, on the monotonic clock; never for a run without a limit."""
+        """When :meth:`tick` has something to do, on the monotonic clock; never for a run that takes no turns."""
         self.learn()
 
     def learn(self) -> None:
-        """Take in on which devices there is a limit now."""
-        limited = [course for course in self._every if 0 < self._milli(course) < WHOLE]
-        for course in limited:
+        """Look which devices the run takes turns on: by its own limit, or because others go before it."""
+        taking = [course for course in self._every if self._takes_turns(course)]
+        for course in taking:
             if course not in self._courses:
                 course.begin()
-        if not limited:
+        if not taking:
             self.due = math.inf
         elif not self._courses:
             self.due = time.monotonic()
-        self._courses = limited
+        self._courses = taking
+
+    def _takes_turns(self, course: _Course) -> bool:
+        return 0 < self._milli(course) < WHOLE or self._region.word(course.device, _CAP) > 0
 
     def _milli(self, course: _Course) -> int:
         return self._region.demand(course.device)[0]

@@ -16,7 +16,7 @@ from typing import Final
 from tessera.core.errors import InputErrors, Problem, UnavailableError
 from tessera.local.admit import Admitted, Answer, Declined, admit
 from tessera.local.ask import Ask, check_ask
-from tessera.local.book import Book, Run, open_book, region_path
+from tessera.local.book import Book, Run, grants_of, open_book, region_path
 from tessera.local.launch import (
     REGION_VARIABLE,
     RUN_VARIABLE,
@@ -30,6 +30,7 @@ from tessera.local.repair import limits_of
 from tessera.local.supervise import Supervisor, Terms
 from tessera.local.wait import wait_for
 from tessera.local.words import COMPUTE_NOTE, has_compute_limit, run_text
+from tessera.local.yielding import set_standings
 from tessera.runtime.elf import preload_obstacle
 from tessera.runtime.native import create_region
 from tessera.runtime.nvml import Inventory, Nvml
@@ -136,6 +137,7 @@ def _supervise(book: Book, run: Run, nvml: Nvml, terms: Terms, command: Command)
     path = region_path(book.machine, run.uid)
     try:
         create_region(path, run.uid, limits_of(run))
+        set_standings(path, grants_of(run))
         crash_point("after-region")
         return Supervisor(book, run, nvml, terms).run(command)
     finally:

@@ -25,6 +25,7 @@ from tessera.local.launch import Command, become_subreaper, start
 from tessera.local.pace import Pacer
 from tessera.local.repair import differs, enforce_now, read_region
 from tessera.local.watch import NOTHING_SEEN, escape_message, look_at
+from tessera.local.yielding import Yielder
 from tessera.runtime.native import LIMITER, LiveRegion, RegionCallError
 from tessera.runtime.nvml import DEVICE_FILES, DeviceProcess, Nvml
 from tessera.runtime.proc import (
@@ -102,19 +103,33 @@ class Supervisor:
         """Until the command is over and nobody holds the share any more."""
         due = time.monotonic()
         pacer = Pacer(region, self._nvml, grants_of(self._run), lambda pid: self._identify(pid) is not None)
+        yielder = Yielder(region, self._nvml, self._book, self._run)
         while True:
+            yielder.tick()
+            pacer.learn()
             pacer.tick()
+            if yielder.must_go:
+                self._give_way(yielder)
             if time.monotonic() >= due:
                 due = time.monotonic() + LOOK_SECONDS
                 self._heed_book(region)
-                pacer.learn()
                 holders = self._look(region)
                 if self._status is not None and not holders:
                     return
                 self._say_lingering(holders)
-            self._take_signal(max(0.0, min(due, pacer.due) - time.monotonic()))
+            self._take_signal(max(0.0, min(due, pacer.due, yielder.due) - time.monotonic()))
             if self._reap_children():
                 due = time.monotonic()
+
+    def _give_way(self, yielder: Yielder) -> None:
+        """End what holds memory beyond the request of this run, which another run lacks of its own."""
+        yielder.must_go = False
+        self._terms.say(
+            "ended: the device is full, another run lacks memory that it requested, and this one has more than "
+            "its own (--memory); ask for more, or allow it to --spill"
+        )
+        for pid in descendants(os.getpid()):
+            self._send(pid, signal.SIGKILL)
 
     def _heed_book(self, region: LiveRegion) -> None:
         """See that the region is still the run's, and says what the book says: who changes both may be killed."""

@@ -52,6 +52,9 @@ class ShareView:
     compute_limit_milli: int
     refused: int
     exclusive: bool
+    priority: str = "medium"
+    memory_spilled_mib: int = 0
+    device_full: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,9 @@ def _share(grant: Grant, device: RegionDevice | None) -> ShareView:
         compute_limit_milli=grant.share.compute_limit,
         refused=device.refused if device else 0,
         exclusive=grant.share.exclusive,
+        priority=grant.share.priority.word,
+        memory_spilled_mib=_mib(device.memory.spilled_bytes) if device else 0,
+        device_full=device.memory.full if device else 0,
     )
 
 

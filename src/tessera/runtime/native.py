@@ -5,11 +5,11 @@ under a share that nobody would enforce.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import tessera
 from tessera.core.errors import UnavailableError
@@ -184,11 +184,25 @@ def _library() -> ctypes.CDLL:
         ),
         "tessera_region_layout": ((text, ctypes.c_size_t), ctypes.c_size_t),
     }
+    declare(library, signatures)
+    return library
+
+
+Signature = tuple[tuple[Any, ...], Any]
+"""Types of a function's arguments, and of its result."""
+
+
+def declare(library: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
+    """Tell ctypes what functions of a library take and give."""
     for name, (arguments, result) in signatures.items():
         function = getattr(library, name)
         function.argtypes = arguments
         function.restype = result
-    return library
+
+
+def region_library() -> ctypes.CDLL:
+    """The region helpers, loaded once. Raises :class:`UnavailableError` where they are missing."""
+    return _library()
 
 
 def region_layout() -> str:
@@ -265,23 +279,28 @@ class LiveRegion:
         _library().tessera_region_close(self._pointer)
         self._pointer = ctypes.c_void_p()
 
+    @property
+    def pointer(self) -> ctypes.c_void_p:
+        """Where it is mapped, for functions of the region library."""
+        return self._pointer
+
     def reap(self) -> int:
         """Give back what dead processes held; how many there were."""
-        return self._counted(_library().tessera_region_reap(self._pointer))
+        return self.counted(_library().tessera_region_reap(self._pointer))
 
     def used_bytes(self) -> tuple[int, ...]:
         """Bytes that the share uses of each device."""
         used = ctypes.c_uint64()
         amounts = []
         for device in range(self._devices):
-            self._counted(_library().tessera_region_used(self._pointer, device, ctypes.byref(used)))
+            self.counted(_library().tessera_region_used(self._pointer, device, ctypes.byref(used)))
             amounts.append(used.value)
         return tuple(amounts)
 
     def processes(self) -> tuple[Registered, ...]:
         """The registered processes that live (those that died since the last :meth:`reap` included)."""
         rows = (_Process * MAX_PROCESSES)()
-        count = self._counted(_library().tessera_region_processes(self._pointer, rows, MAX_PROCESSES))
+        count = self.counted(_library().tessera_region_processes(self._pointer, rows, MAX_PROCESSES))
         return tuple(
             Registered(
                 row.pid,
@@ -306,11 +325,11 @@ class LiveRegion:
     def limit_memory(self, limits: Sequence[int]) -> None:
         """Set the limit of each device, in bytes; the next allocation of any process sees it."""
         for device, limit in enumerate(limits):
-            self._counted(_library().tessera_region_set_memory_limit(self._pointer, device, limit))
+            self.counted(_library().tessera_region_set_memory_limit(self._pointer, device, limit))
 
     def limit_compute(self, device: int, milli: int, mode: int) -> None:
         """Set a device's compute limit and what it means; launches that wait see it within 10 ms."""
-        self._counted(_library().tessera_region_set_compute(self._pointer, device, milli, mode))
+        self.counted(_library().tessera_region_set_compute(self._pointer, device, milli, mode))
 
     def resize(self, device: int, limits: DeviceLimits) -> None:
         """Put another share of a device in force, under running processes.
@@ -319,13 +338,13 @@ class LiveRegion:
         """
         library, milli = _library(), limits.compute_limit_milli
         request = limits.memory_request, limits.compute_request_milli
-        self._counted(library.tessera_region_set_memory_limit(self._pointer, device, limits.memory_limit))
-        self._counted(library.tessera_region_set_requests(self._pointer, device, *request))
-        self._counted(library.tessera_region_set_compute_limit(self._pointer, device, milli))
+        self.counted(library.tessera_region_set_memory_limit(self._pointer, device, limits.memory_limit))
+        self.counted(library.tessera_region_set_requests(self._pointer, device, *request))
+        self.counted(library.tessera_region_set_compute_limit(self._pointer, device, milli))
 
     def expect_context(self, device: int, amount: int) -> None:
         """Say what a process's first context on a device is charged, in bytes, where it cannot measure it."""
-        self._counted(_library().tessera_region_set_context_bytes(self._pointer, device, amount))
+        self.counted(_library().tessera_region_set_context_bytes(self._pointer, device, amount))
 
     def demand(self, device: int) -> tuple[int, int, int]:
         """A device's compute limit in milli-devices, its mode, and when a launch waited last.
@@ -338,6 +357,11 @@ class LiveRegion:
             self._word(control, "device_control.mode"),
             self._word(usage, "device_usage.waited_ns"),
         )
+
+    def word(self, device: int, name: str) -> int:
+        """A field of ``device_control`` or ``device_usage`` of a device, such as ``device_usage.short_ns``."""
+        control, usage = self._rows(device)
+        return self._word(control if name.startswith("device_control.") else usage, name)
 
     def unseen_bytes(self, device: int) -> int:
         """What :meth:`set_unseen` said of a device last."""
@@ -364,11 +388,11 @@ class LiveRegion:
 
     def set_unseen(self, device: int, amount: int) -> None:
         """Say how many bytes the share uses beyond what its region counts: that much less can be allocated."""
-        self._counted(_library().tessera_region_set_unseen(self._pointer, device, amount))
+        self.counted(_library().tessera_region_set_unseen(self._pointer, device, amount))
 
     def pause(self, *, paused: bool) -> None:
         """Hold every launch of the share, or let them go on; what is under way goes on either way."""
-        self._counted(_library().tessera_region_pause(self._pointer, paused))
+        self.counted(_library().tessera_region_pause(self._pointer, paused))
 
     def tick(
         self, device: int, calibration: Calibration, busy: tuple[int, int], granted_milli: int, now_ns: int
@@ -385,9 +409,10 @@ class LiveRegion:
         result = library.tessera_region_tick(
             self._pointer, device, state, ctypes.byref(reading), granted_milli, now_ns
         )
-        self._counted(result)
+        self.counted(result)
 
-    def _counted(self, result: int) -> int:
+    def counted(self, result: int) -> int:
+        """What a function of the region library gave. Raises :class:`RegionCallError` for an error code."""
         if result < 0:
             raise RegionCallError(self.path, result)
         return result

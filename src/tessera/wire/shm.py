@@ -4,7 +4,7 @@
 line by line. Reading takes no lock and needs no library, so that anybody who may read the file can look. The
 limits are of one moment (:func:`is_torn` tells when they may not be); what processes use moves while it is read.
 
-Source: limiter/include/tessera_region.h, version 1.1.
+Source: limiter/include/tessera_region.h, version 1.2.
 """
 
 import struct
@@ -59,7 +59,7 @@ FIELDS: Final = {
     "device_control.flags": (24, 4),
     "device_control.mode": (28, 4),
     "device_control.priority": (32, 4),
-    "device_control.reserved0": (36, 4),
+    "device_control.cap_milli": (36, 4),
     "device_control.rate_q32": (40, 8),
     "device_control.burst_ns": (48, 8),
     "device_control.in_flight_limit_ns": (56, 8),
@@ -68,20 +68,27 @@ FIELDS: Final = {
     "device_control.context_bytes": (80, 8),
     "device_control.floor_q32": (88, 8),
     "device_control.dilation_q32": (96, 8),
-    "device_control.reserved": (104, 24),
+    "device_control.order": (104, 8),
+    "device_control.memory_ceiling": (112, 8),
+    "device_control.reserved": (120, 8),
     "control.generation": (0, 8),
     "control.pause": (8, 4),
     "control.policy": (12, 4),
     "control.agent_heartbeat_ns": (16, 8),
     "control.gated": (24, 8),
-    "control.reserved1": (32, 96),
+    "control.governor_ns": (32, 8),
+    "control.reserved1": (40, 88),
     "control.device": (128, 2048),
     "control.reserved2": (2176, 1920),
     "device_usage.gauge": (0, 8),
     "device_usage.reserved0": (8, 56),
     "device_usage.refused_count": (64, 8),
     "device_usage.peak_granules": (72, 8),
-    "device_usage.reserved1": (80, 48),
+    "device_usage.full_count": (80, 8),
+    "device_usage.short_granules": (88, 8),
+    "device_usage.short_ns": (96, 8),
+    "device_usage.spill_count": (104, 8),
+    "device_usage.reserved1": (112, 16),
     "device_usage.granted_ns": (128, 8),
     "device_usage.last_ns": (136, 8),
     "device_usage.spent_ns": (144, 8),
@@ -91,7 +98,11 @@ FIELDS: Final = {
     "device_usage.throttled_ns": (176, 8),
     "device_usage.throttled_count": (184, 8),
     "device_usage.waited_ns": (192, 8),
-    "device_usage.reserved2": (200, 56),
+    "device_usage.asked": (200, 8),
+    "device_usage.yielded_ns": (208, 8),
+    "device_usage.yielded_count": (216, 8),
+    "device_usage.pressed_ns": (224, 24),
+    "device_usage.reserved2": (248, 8),
     "export.tag": (0, 8),
     "export.holder": (8, 8),
     "usage.device": (0, 4096),
@@ -112,7 +123,7 @@ FIELDS: Final = {
     "slot_device.hidden_granules": (56, 8),
     "slot.state": (0, 8),
     "slot.pid": (8, 4),
-    "slot.reserved0": (12, 4),
+    "slot.priority": (12, 4),
     "slot.start_ticks": (16, 8),
     "slot.image_stack": (24, 8),
     "slot.image_random": (32, 8),
@@ -135,6 +146,10 @@ SLOTS_AT: Final = FIELDS["region.slot"][0]
 """Where the slots begin: what is before them is what a share is and what it uses in all."""
 
 GAUGE_USED_SHIFT: Final = 31
+SPILL_ACCOUNT: Final = 8
+"""Added to the number of a device: the row of what it has in host memory; for up to so many devices."""
+ORDER_MASK: Final = 3
+ORDER_FREEZE: Final = 1
 ONE_Q32: Final = 1 << 32
 STATE_PHASE_MASK: Final = 3
 PHASE_LIVE: Final = 2
@@ -203,6 +218,37 @@ class RegionCompute:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionMemory:
+    """How a device's memory is shared beyond requests; bytes. ``ceiling`` is ``None`` where only the limit holds.
+
+    ``spilled_bytes`` is the part of what is used that lies in host memory, of which ``spill_limit`` may.
+    ``full`` counts allocations within the limit that found the device full, ``spills`` those that went to host
+    memory instead.
+    """
+
+    ceiling: int | None
+    spill_limit: int
+    spilled_bytes: int
+    full: int
+    spills: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPriority:
+    """Who goes first on a device. ``priority`` is 1 (low) to 4 (critical), 0 where none was said: medium.
+
+    ``cap_milli`` is what shares of a higher priority leave of the device, 0 for all of it. ``yielded_ns`` is the
+    time that launches waited to be let go, or for processes of a higher priority; it only grows.
+    """
+
+    priority: int
+    cap_milli: int
+    frozen: bool
+    yielded_ns: int
+    yielded: int
+
+
+@dataclass(frozen=True, slots=True)
 class RegionDevice:
     """One device of the share; bytes, and milli-devices of compute. ``memory_limit`` is ``None`` without one.
 
@@ -216,7 +262,9 @@ class RegionDevice:
     compute_request_milli: int
     used_bytes: int
     unseen_bytes: int
-    compute: "RegionCompute"
+    compute: RegionCompute
+    memory: RegionMemory
+    order: RegionPriority
     peak_bytes: int
     refused: int
 
@@ -350,8 +398,35 @@ def _device(data: bytes, index: int) -> RegionDevice:
         used_bytes=(_integer(data, usage, "device_usage.gauge") >> GAUGE_USED_SHIFT) * GRANULE,
         unseen_bytes=_integer(data, control, "device_control.unseen_bytes"),
         compute=_compute(data, control, usage),
+        memory=_memory(data, control, usage),
+        order=_order(data, control, usage),
         peak_bytes=_integer(data, usage, "device_usage.peak_granules") * GRANULE,
         refused=_integer(data, usage, "device_usage.refused_count"),
+    )
+
+
+def _memory(data: bytes, control: int, usage: int) -> RegionMemory:
+    has_spill = _integer(data, 0, "header.device_count") <= SPILL_ACCOUNT
+    account_control = control + SPILL_ACCOUNT * SIZES["device_control"]
+    account_usage = usage + SPILL_ACCOUNT * SIZES["device_usage"]
+    gauge = _integer(data, account_usage, "device_usage.gauge") if has_spill else 0
+    return RegionMemory(
+        ceiling=_integer(data, control, "device_control.memory_ceiling") or None,
+        spill_limit=_integer(data, account_control, "device_control.memory_limit") if has_spill else 0,
+        spilled_bytes=(gauge >> GAUGE_USED_SHIFT) * GRANULE,
+        full=_integer(data, usage, "device_usage.full_count"),
+        spills=_integer(data, usage, "device_usage.spill_count"),
+    )
+
+
+def _order(data: bytes, control: int, usage: int) -> RegionPriority:
+    order = _integer(data, control, "device_control.order")
+    return RegionPriority(
+        priority=_integer(data, control, "device_control.priority"),
+        cap_milli=_integer(data, control, "device_control.cap_milli"),
+        frozen=order & ORDER_MASK == ORDER_FREEZE,
+        yielded_ns=_integer(data, usage, "device_usage.yielded_ns"),
+        yielded=_integer(data, usage, "device_usage.yielded_count"),
     )
 
 

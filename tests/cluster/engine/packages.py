@@ -16,6 +16,8 @@ from typing import Final
 from cluster.engine.binaries import cache_folder
 
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+NODE: Final = ("containerd-2", "containerd-1.7", "runc", "cni", "busybox")
+"""What a real node is made of."""
 WANTED: Final = {
     "containerd-2": ("sid", "containerd"),
     "containerd-1.7": ("trixie", "containerd"),
@@ -23,7 +25,23 @@ WANTED: Final = {
     "runc": ("bookworm", "runc"),
     "cni": ("bookworm", "containernetworking-plugins"),
     "busybox": ("bookworm", "busybox-static"),
+    # C libraries for images, and what a program for the oldest of them is compiled with.
+    "ubuntu-keyring": ("trixie", "ubuntu-keyring"),
+    "libc-xenial": ("xenial", "libc6"),
+    "libc-dev-xenial": ("xenial", "libc6-dev"),
+    "kernel-headers-xenial": ("xenial", "linux-libc-dev"),
+    "libc-bionic": ("bionic", "libc6"),
+    "libc-bullseye": ("bullseye", "libc6"),
+    "libc-bookworm": ("bookworm", "libc6"),
+    "libc-trixie": ("trixie", "libc6"),
+    "libc-sid": ("sid", "libc6"),
+    "musl": ("bookworm", "musl"),
+    "musl-dev": ("bookworm", "musl-dev"),
+    "musl-tools": ("bookworm", "musl-tools"),
 }
+UBUNTU: Final = frozenset({"xenial", "bionic"})
+"""Suites of Ubuntu's archive. Its keys are a package of Debian's, so that Debian's signature vouches for them."""
+UBUNTU_MIRROR: Final = "http://archive.ubuntu.com/ubuntu"
 
 
 class PackageError(Exception):
@@ -39,6 +57,8 @@ def unpacked(name: str) -> Path:
     root = folder / name
     if root.exists():
         return root
+    if WANTED[name][0] in UBUNTU:
+        unpacked("ubuntu-keyring")
     with _lock(folder):
         if not root.exists():
             _fetch(folder, name, *WANTED[name])
@@ -47,7 +67,7 @@ def unpacked(name: str) -> Path:
 
 def missing_package_reason() -> str:
     """Why packages can be neither found nor fetched here; empty where they can."""
-    if all((cache_folder() / "packages" / name).exists() for name in WANTED):
+    if all((cache_folder() / "packages" / name).exists() for name in NODE):
         return ""
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
@@ -90,7 +110,11 @@ def _apt_options(lists: Path, suite: str) -> list[str]:
     for path in ("lists/partial", "cache/archives/partial"):
         (lists / path).mkdir(parents=True, exist_ok=True)
     sources = lists / "sources.list"
-    sources.write_text(f"deb [signed-by={KEYRING}] {_mirror()} {suite} main\n")
+    keys, mirror = KEYRING, ""
+    if suite in UBUNTU:
+        keys = cache_folder() / "packages/ubuntu-keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg"
+        mirror = os.environ.get("TESSERA_UBUNTU_MIRROR", UBUNTU_MIRROR)
+    sources.write_text(f"deb [signed-by={keys}] {mirror or _mirror()} {suite} main\n")
     given = {
         "Dir::Etc::sourcelist": sources,
         "Dir::Etc::sourceparts": "/nonexistent",

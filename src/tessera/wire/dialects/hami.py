@@ -5,8 +5,10 @@ Source: HAMi 4707fb02, pkg/scheduler/webhook.go and pkg/device/nvidia/device.go.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+from tessera.core.priority import Priority
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference, Request
 from tessera.core.share import ComputeMilli, MemoryAmount, MemoryFraction, MemoryMiB, ShareSpec
 from tessera.core.units import WHOLE, MiB, Milli
@@ -42,6 +44,7 @@ _UNRANKED: Final = {
 }
 _WEIGHT_NAMES: Final = frozenset({"slot", "core", "memory"})
 _PERCENT: Final = 100
+_PRIORITIES: Final = {0: Priority.HIGH, 1: Priority.MEDIUM}
 
 
 def uses_hami(pod: PodText) -> bool:
@@ -101,7 +104,7 @@ def _read_claim(container: ContainerText, vendor: VendorSpec, findings: Findings
         cores=_read_cores(container, names, findings),
     )
     _warn_of_runtime(container, vendor, findings)
-    share = _share(asked, container, names, findings)
+    share = replace(_share(asked, container, names, findings), priority=_read_priority(container, names, findings))
     return Claim((container.name,), count or 1, share)
 
 
@@ -160,12 +163,15 @@ def _read_cores(container: ContainerText, names: HamiNames, findings: Findings) 
     return cores
 
 
+def _read_priority(container: ContainerText, names: HamiNames, findings: Findings) -> Priority:
+    """HAMi's 0 goes before 1, which is what a pod has without a word; what is larger comes after both."""
+    text = container.resources().get(names.priority)
+    number = None if text is None else read_whole(text, container.field(names.priority), findings)
+    return Priority.MEDIUM if number is None else _PRIORITIES.get(number, Priority.LOW)
+
+
 def _warn_of_runtime(container: ContainerText, vendor: VendorSpec, findings: Findings) -> None:
     """Warn of what HAMi does at run time and we do not, and of what would lift a limit there and does not here."""
-    names = vendor.hami
-    if names.priority in container.resources():
-        field = container.field(names.priority)
-        findings.warn(field, "", "is not enforced at run time yet", "do not rely on it")
     if container.unlimited:
         field = f"containers[{container.name}].env[{vendor.control_disable_env}]"
         findings.warn(field, "true", "does not lift the limit", "ask for the whole device instead")

@@ -4,9 +4,10 @@ Everything counts per device. A request is charged, a limit is enforced; one tha
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
+from tessera.core.priority import WORDS, Priority, priority_of
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference, Request
 from tessera.core.share import (
     ComputeMilli,
@@ -58,6 +59,8 @@ def read_native(pod: PodText) -> Reading:
     findings = Findings()
     claims = tuple(claim for c in pod.containers if (claim := _read_claim(c, findings)))
     wishes = _read_wishes(pod, findings)
+    standing = {key: value for key, value in wishes.items() if key in _STANDING and value is not None}
+    claims = tuple(replace(claim, share=replace(claim.share, **standing)) for claim in claims)
     constraints = Constraints(**{key: value for key, value in wishes.items() if key in _CONSTRAINTS})
     preference = Preference(wishes.get("node"), wishes.get("device"))
     _check_groups(constraints, claims, findings)
@@ -169,6 +172,7 @@ def _read_sides(
 # annotations
 
 _CONSTRAINTS: Final = frozenset(f.name for f in fields(Constraints))
+_STANDING: Final = frozenset({"priority", "spill"})
 _Read = Callable[[str, str, Findings], object]
 
 
@@ -216,6 +220,14 @@ def _vendor(text: str, where: str, findings: Findings) -> str | None:
     return vendor
 
 
+def _priority(text: str, where: str, findings: Findings) -> Priority | None:
+    priority = priority_of(text)
+    if priority is None:
+        remedy = did_you_mean(text, WORDS, f"known are {', '.join(WORDS)}")
+        findings.error(where, text, "is not a known priority", remedy)
+    return priority
+
+
 def _groups(text: str, _where: str, _findings: Findings) -> tuple[tuple[str, ...], ...]:
     return tuple(group for part in split_list(text, ";") if (group := split_list(part)))
 
@@ -233,8 +245,10 @@ ANNOTATIONS: Final[dict[str, tuple[str, _Read]]] = {
     NATIVE_PREFIX + "vendor": ("vendor", _vendor),
     NATIVE_PREFIX + "node-policy": ("node", _policy),
     NATIVE_PREFIX + "device-policy": ("device", _policy),
+    NATIVE_PREFIX + "priority": ("priority", _priority),
+    NATIVE_PREFIX + "spill": ("spill", _read_size),
 }
-"""Every annotation: the field of Constraints or Preference that it sets, and how its text is read."""
+"""Every annotation: the field of Constraints, Preference or ShareSpec that it sets, and how its text is read."""
 
 
 def _read_wishes(pod: PodText, findings: Findings) -> dict[str, Any]:

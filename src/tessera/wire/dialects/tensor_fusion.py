@@ -6,9 +6,11 @@ pkg/constants/constants.go. Where we differ on purpose is a table in docs/dialec
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tessera.core.device import SHARED_MODE
+from tessera.core.priority import WORDS, Priority, priority_of
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Request
 from tessera.core.share import (
     ComputeAmount,
@@ -64,6 +66,7 @@ def read_tensor_fusion(pod: PodText) -> Reading:
     isolation = _read_isolation(given, findings)
     native = native_counts(pod, findings)
     share = _read_share(given, isolation, findings, native=bool(native))
+    share = replace(share, priority=_read_priority(given, findings))
     _check_model(model, share, findings)
     claims = tuple(Claim(names, count, share) for names, count in read_holders(pod, given, native, findings))
     constraints = Constraints(
@@ -168,6 +171,12 @@ def _read_indices(given: Mapping[str, str], findings: Findings) -> frozenset[int
 
 
 # the share
+
+
+def _read_priority(given: Mapping[str, str], findings: Findings) -> Priority:
+    """The level of its QoS; medium without one."""
+    word = keys.read_word(given, "qos", WORDS, findings)
+    return (priority_of(word) if word else None) or Priority.MEDIUM
 
 
 def _read_share(given: Mapping[str, str], isolation: str, findings: Findings, *, native: bool) -> ShareSpec:

@@ -19,14 +19,12 @@ ASKING: Final = TFLOPS | PERCENT | VRAM | COUNTING | PARTITION | {"dedicated-gpu
 """Annotations that ask for something, and so make a pod without the opt-in label ours."""
 
 ISOLATIONS: Final = ("soft", "hard", "shared", "partitioned")
-_QOS: Final = ("low", "medium", "high", "critical")
 
-READ: Final = ASKING | {"gpu-model", "vendor", "inject-container"}
+READ: Final = ASKING | {"gpu-model", "vendor", "inject-container", "qos"}
 """Annotations that decide the request."""
 
 _LATER: Final[Mapping[str, str]] = {
     "gpupool": "names a pool; pools are not planned yet, so every device may serve",
-    "qos": "is not applied yet",
     "sidecar-worker": "has no effect on the plan",
     "embedded-worker": "has no effect on the plan",
     "dedicated-worker": "has no effect on the plan",
@@ -85,7 +83,6 @@ def read_word(given: Mapping[str, str], name: str, known: Sequence[str], finding
 
 def warn_of_keys(annotations: Pairs, given: Mapping[str, str], findings: Findings) -> None:
     """Warn of what ``given`` (profile and annotations) says without effect, and of annotations nobody knows."""
-    read_word(given, "qos", _QOS, findings)
     for name, message in _LATER.items():
         if name in given and given[name] != "false":
             findings.warn(path(name), given[name], message, "no change is needed")

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from tessera.core.placement import Charge, Grant, Placement
+from tessera.core.priority import Priority
 from tessera.core.share import Share
 from tessera.core.units import MiB, Milli
 
@@ -24,6 +25,8 @@ class _Grant(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     memory: tuple[int, int]
     compute: tuple[int, int]
     exclusive: bool = False
+    priority: int = int(Priority.MEDIUM)
+    spill: int = 0
 
 
 class _Charge(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -35,7 +38,7 @@ class _Charge(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``memory`` and ``compute`` of a grant are (request, limit), in MiB and milli-devices."""
+    """``memory`` and ``compute`` of a grant are (request, limit), in MiB and milli-devices; ``spill`` in MiB."""
 
     v: int
     pod: str
@@ -112,6 +115,8 @@ def _grant(grant: Grant) -> _Grant:
         memory=(s.memory_request, s.memory_limit),
         compute=(s.compute_request, s.compute_limit),
         exclusive=s.exclusive,
+        priority=int(s.priority),
+        spill=s.spill,
     )
 
 
@@ -122,5 +127,7 @@ def _read_grant(grant: _Grant) -> Grant:
         compute_request=Milli(grant.compute[0]),
         compute_limit=Milli(grant.compute[1]),
         exclusive=grant.exclusive,
+        priority=Priority(grant.priority),
+        spill=MiB(grant.spill),
     )
     return Grant(grant.uuid, grant.index, grant.model, share)

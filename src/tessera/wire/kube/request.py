@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from tessera.core.priority import Priority
 from tessera.core.request import Claim, Constraints, Dialect, ModelRule, Preference, Request
 from tessera.core.share import (
     ComputeAmount,
@@ -37,6 +38,8 @@ class _Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     memoryLimit: _Amount | None = None  # noqa: N815
     computeLimit: _Amount | None = None  # noqa: N815
     exclusive: bool = False
+    priority: int = int(Priority.MEDIUM)
+    spill: int = 0
 
 
 class _Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -154,6 +157,8 @@ def _share(share: ShareSpec) -> _Share:
         memoryLimit=None if share.memory_limit == share.memory_request else _amount(share.memory_limit),
         computeLimit=None if share.compute_limit == share.compute_request else _amount(share.compute_limit),
         exclusive=share.exclusive,
+        priority=int(share.priority),
+        spill=share.spill,
     )
 
 
@@ -175,6 +180,8 @@ def _read_share(share: _Share) -> ShareSpec:
         compute_request=compute,
         compute_limit=compute if share.computeLimit is None else _compute(share.computeLimit),
         exclusive=share.exclusive,
+        priority=Priority(share.priority),
+        spill=MiB(share.spill),
     )
 
 
