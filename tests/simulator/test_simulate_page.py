@@ -6,6 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from tessera.cli.main import cli
 from tessera.cli.simulate import command
 from tessera.policy.rank import POLICIES
 
@@ -17,7 +18,7 @@ EXAMPLE = next(line for line in PAGE.splitlines() if line.startswith("tessera si
 def test_the_example_leaves_the_files_that_the_page_lists(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    run = CliRunner().invoke(command, [*shlex.split(EXAMPLE)[2:], "-j", "1"])
+    run = CliRunner().invoke(cli, [*shlex.split(EXAMPLE)[1:], "-j", "1"])
     assert run.exit_code == 0, run.output
     for name in ("summary.json", "curve.csv", "report.html", "fgd/1/placements.csv", "binpack/10/cluster.csv"):
         assert (tmp_path / "study" / name).is_file()
@@ -36,5 +37,5 @@ def test_every_option_is_named():
 
 
 def test_a_report_without_a_folder_is_refused_before_anything_runs():
-    run = CliRunner().invoke(command, [*shlex.split(EXAMPLE)[2:6], "--report"])
+    run = CliRunner().invoke(cli, [*shlex.split(EXAMPLE)[1:6], "--report"])
     assert (run.exit_code, "add --out DIR" in run.output) == (2, True)
