@@ -60,7 +60,6 @@ def test_defaults_are_filled_in_and_unknown_fields_are_pruned(control_plane: Con
     status = put_status(control_plane, gpu_node, {"devices": [device], "bogus": 1})["status"]
     assert status == {
         "devices": [{**DEVICE, "slots": 100, "healthy": True, "mode": "shared", "numa": None}],
-        "isolation": "hook",
         "gate": False,
     }
 
@@ -98,7 +97,15 @@ def test_status_is_written_apart_from_the_rest(control_plane: ControlPlane, gpu:
 
 def test_kubectl_shows_and_explains_them(control_plane: ControlPlane, gpu_node: str, gpu: str) -> None:
     put_status(
-        control_plane, gpu_node, {"devices": [DEVICE], "driver": "580.1", "message": "all well", "gate": True}
+        control_plane,
+        gpu_node,
+        {
+            "devices": [DEVICE],
+            "driver": "580.1",
+            "message": "all well",
+            "isolation": "hook",
+            "gate": True,
+        },
     )
     put_status(
         control_plane, gpu, {"node": "crd-node", "device": {**DEVICE, "healthy": False, "reason": "XID 79"}}

@@ -239,7 +239,7 @@ def test_kubectl_is_told_what_completes(control_plane, filled, on_path):
         run = subprocess.run([script, *args], env=env, capture_output=True, check=True, text=True)
         return run.stdout.split()
 
-    assert words("") == ["devices", "explain", "top", ":4"]
+    assert words("") == ["devices", "explain", "resize", "top", ":4"]
     assert words("devices", "look-") == ["look-a", "look-b", ":4"]
     assert words("explain", "-n", filled, "t") == ["train", ":4"]
 
