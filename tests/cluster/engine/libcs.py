@@ -1,8 +1,8 @@
 """Images by their C library: glibc of several ages without a shell, musl, and none at all.
 
-The tenant and the simulated driver in them are compiled against the oldest glibc, as a vendor's driver is, so that
-they run on all. The program finds that driver by its own run path, before the one that the agent mounts, which is
-built for this machine.
+The tenant and the simulated driver in them are compiled against the oldest glibc of the archive, as a vendor's
+driver is, so that they run on all. The program finds that driver by its own run path, before the one that the
+agent mounts, which is built for this machine.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from typing import Final
 
 from cluster.engine.binaries import cache_folder
 from cluster.engine.images import Content, busybox_files
-from cluster.engine.packages import unpacked
+from cluster.engine.packages import UBUNTU, unpacked
 
 ROOT: Final = Path(__file__).parents[3]
 LIMITER: Final = ROOT / "limiter"
-OLDEST: Final = "xenial"
-"""glibc 2.23. Older ones are in no archive that Debian's or Ubuntu's mirrors still have."""
+OLDEST: Final = {True: "xenial", False: "bullseye"}
+"""glibc 2.23 of Ubuntu's archive (``True``), 2.31 of Debian's: older ones are in neither any more."""
 INNER_DRIVER: Final = "/opt/driver"
 _TRIPLE: Final = "x86_64-linux-gnu"
 _LIBRARIES: Final = ("libc.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6")
@@ -34,7 +34,8 @@ def glibc_image_files(suite: str) -> dict[str, Content]:
     root = unpacked(f"libc-{suite}")
     files: dict[str, Content] = {f"/lib64/{_LOADER}": _library(root, _LOADER)}
     files |= {f"/lib/{_TRIPLE}/{name}": _library(root, name) for name in _LIBRARIES}
-    built = _built("glibc", _build_glibc)
+    oldest = OLDEST[suite in UBUNTU]
+    built = _built(f"glibc-{oldest}", lambda folder: _build_glibc(folder, oldest))
     files |= {f"{INNER_DRIVER}/{name}": built / "sim" / name for name in _DRIVER}
     return files | {"/usr/bin/tenant": built / "tenant"}
 
@@ -113,9 +114,9 @@ def _make_driver(folder: Path, compiler: str, *names: str) -> None:
     _run([*command, f"OUT={folder}", f"OBJ={folder}/obj", *(f"{folder}/sim/{name}" for name in names)])
 
 
-def _build_glibc(folder: Path) -> None:
+def _build_glibc(folder: Path, oldest: str) -> None:
     root = folder / "root"
-    for package in (f"libc-{OLDEST}", f"libc-dev-{OLDEST}", f"kernel-headers-{OLDEST}"):
+    for package in (f"libc-{oldest}", f"libc-dev-{oldest}", f"kernel-headers-{oldest}"):
         shutil.copytree(unpacked(package), root, symlinks=True, dirs_exist_ok=True)
     compiler = f"gcc --sysroot={root} -B{root}/usr/lib/{_TRIPLE}"
     _make_driver(folder, compiler, *_DRIVER)

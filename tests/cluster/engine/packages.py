@@ -25,13 +25,15 @@ WANTED: Final = {
     "runc": ("bookworm", "runc"),
     "cni": ("bookworm", "containernetworking-plugins"),
     "busybox": ("bookworm", "busybox-static"),
-    # C libraries for images, and what a program for the oldest of them is compiled with.
+    # C libraries for images, and what a program for the oldest of either archive is compiled with.
     "ubuntu-keyring": ("trixie", "ubuntu-keyring"),
     "libc-xenial": ("xenial", "libc6"),
     "libc-dev-xenial": ("xenial", "libc6-dev"),
     "kernel-headers-xenial": ("xenial", "linux-libc-dev"),
     "libc-bionic": ("bionic", "libc6"),
     "libc-bullseye": ("bullseye", "libc6"),
+    "libc-dev-bullseye": ("bullseye", "libc6-dev"),
+    "kernel-headers-bullseye": ("bullseye", "linux-libc-dev"),
     "libc-bookworm": ("bookworm", "libc6"),
     "libc-trixie": ("trixie", "libc6"),
     "libc-sid": ("sid", "libc6"),
@@ -41,7 +43,6 @@ WANTED: Final = {
 }
 UBUNTU: Final = frozenset({"xenial", "bionic"})
 """Suites of Ubuntu's archive. Its keys are a package of Debian's, so that Debian's signature vouches for them."""
-UBUNTU_MIRROR: Final = "http://archive.ubuntu.com/ubuntu"
 
 
 class PackageError(Exception):
@@ -110,11 +111,11 @@ def _apt_options(lists: Path, suite: str) -> list[str]:
     for path in ("lists/partial", "cache/archives/partial"):
         (lists / path).mkdir(parents=True, exist_ok=True)
     sources = lists / "sources.list"
-    keys, mirror = KEYRING, ""
+    keys, archive = KEYRING, "debian"
     if suite in UBUNTU:
         keys = cache_folder() / "packages/ubuntu-keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg"
-        mirror = os.environ.get("TESSERA_UBUNTU_MIRROR", UBUNTU_MIRROR)
-    sources.write_text(f"deb [signed-by={keys}] {mirror or _mirror()} {suite} main\n")
+        archive = "ubuntu"
+    sources.write_text(f"deb [signed-by={keys}] {_mirror(archive)} {suite} main\n")
     given = {
         "Dir::Etc::sourcelist": sources,
         "Dir::Etc::sourceparts": "/nonexistent",
@@ -129,9 +130,10 @@ def _apt_options(lists: Path, suite: str) -> list[str]:
     return [word for key, value in given.items() for word in ("-o", f"{key}={value}")]
 
 
-def _mirror() -> str:
-    """The mirror of Debian that this machine uses already, or ``TESSERA_DEBIAN_MIRROR``."""
-    if given := os.environ.get("TESSERA_DEBIAN_MIRROR"):
+def _mirror(archive: str) -> str:
+    """The mirror of ``debian`` or ``ubuntu`` that ``TESSERA_DEBIAN_MIRROR`` names, or the one of this machine."""
+    variable = f"TESSERA_{archive.upper()}_MIRROR"
+    if given := os.environ.get(variable):
         return given
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
@@ -140,9 +142,9 @@ def _mirror() -> str:
         check=False,
     ).stdout
     for address in listed.split():
-        if address.rstrip("/").endswith("/debian"):
+        if address.rstrip("/").endswith(f"/{archive}"):
             return address
-    raise PackageError("this machine's apt has no mirror of Debian: set TESSERA_DEBIAN_MIRROR to one")
+    raise PackageError(f"this machine's apt has no mirror of {archive.capitalize()}: set {variable} to one")
 
 
 def _run(command: Sequence[str], what: str, folder: Path | None = None) -> None:
