@@ -5,8 +5,7 @@ Usage: ``python tools/replay.py NODES.csv PODS.csv placements.csv``, for a simul
 of the product is used: this is a second reading of the same lines. Checked for every line, in order:
 
 * a placed pod's node exists, has the CPU and the memory, the model is one that the pod may use, and each device,
-no
-  two alike, has as much left as the pod takes of one
+  no two alike, has as much left as the pod takes of one
 * a rejected pod fits on no node at that moment
 """
 
@@ -17,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Row = Mapping[str, str]
+
+ASKED = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+"""All that decides where a pod fits."""
 
 
 @dataclass(slots=True)
@@ -53,11 +55,17 @@ def faults(nodes: Sequence[Row], pods: Sequence[Row], placements: Sequence[Row])
         n["sn"]: Host(n["model"], int(n["cpu_milli"]), int(n["memory_mib"]), [1000] * int(n["gpu"])) for n in nodes
     }
     by_name = {pod["name"]: pod for pod in pods}
+    nowhere = set[tuple[str | None, ...]]()  # what fitted on no node, and so never will: nothing departs
     for line in placements:
         pod, where = by_name[line["pod"]], f"arrival {line['arrival']}, pod {line['pod']}"
         if not line["node"]:
+            asked = tuple(pod.get(column) for column in ASKED)
+            if asked in nowhere:
+                continue
             room = next((name for name, host in hosts.items() if host.fits(pod)), None)
-            if room is not None:
+            if room is None:
+                nowhere.add(asked)
+            else:
                 yield f"{where}: rejected, and {room} has room"
             continue
         yield from (

@@ -7,11 +7,13 @@
  * fleet, in which hundreds are idle, remembers some nodes and copies the score of one that is equal in all that counts.
  * The sums of a state are 32 bits wide, so that the compiler counts four groups at once.
  *
- * Division rounds towards minus infinity wherever a dividend may be negative, as numpy's does.
+ * Division rounds towards minus infinity wherever a dividend may be negative, as numpy's does. All numbers are whole but
+ * the F of PLACE_FGD, which published.c adds up.
  */
 #include "place.h"
 
 #include "baseline.h"
+#include "published.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,11 +34,6 @@ static const int64_t cpu_cap = (int64_t)1 << 40;
 /* Weights in tenths; tessera.policy.pwr says of what. */
 enum { FRAGMENT = 3, STRAND = 20, WORTH = 40, CONVEX = 1, PROTECT = 20, KEEP = 20, TENTHS = 10 };
 
-struct state {
-    int64_t idle;
-    int32_t able[PLACE_MOST_GROUPS], waste[PLACE_MOST_GROUPS];
-};
-
 /* The groups of the expected workload. */
 struct groups {
     int32_t count;
@@ -53,6 +50,7 @@ struct view {
     int64_t cpu_before, cpu_after;
     const int64_t *weight_before, *weight_after;
     int64_t fragment_before, idle_before;
+    double published_before;
     struct state state;
 };
 
@@ -133,6 +131,18 @@ static void count_devices(const struct groups *groups, struct state *state, int3
     }
 }
 
+/* What the state becomes after one device that had `left` has `after`. */
+static void state_with(const struct groups *groups, const struct state *state, int32_t left, int32_t after,
+                       struct state *with)
+{
+    with->idle = state->idle - left + after;
+    for (int32_t g = 0; g < groups->count; g++) {
+        int32_t milli = groups->milli[g];
+        with->able[g] = state->able[g] - (left >= milli) + (after >= milli);
+        with->waste[g] = state->waste[g] - (left < milli ? left : 0) + (after < milli ? after : 0);
+    }
+}
+
 static int64_t fragmentation(const struct view *view, const int64_t *weight)
 {
     int64_t unable = view->outlook->total, wasted = 0;
@@ -159,6 +169,16 @@ static int64_t fragmentation_with(const struct view *view, const int64_t *weight
     return (view->state.idle - left + after) * unable + wasted;
 }
 
+static double published_of(const struct view *view, const struct state *state, int64_t cpu)
+{
+    return published_fragmentation(view->outlook, state, view->fleet->node_model[view->node], cpu);
+}
+
+static int64_t published_score(const struct view *view, const struct state *after)
+{
+    return published_points(view->outlook, view->published_before - published_of(view, after, view->cpu_after));
+}
+
 static void open_view(struct view *view, int64_t node)
 {
     const struct place_fleet *fleet = view->fleet;
@@ -182,7 +202,11 @@ static void open_view(struct view *view, int64_t node)
         count_devices(&view->groups, &view->state, (int32_t)left, (int32_t)alike);
     }
     view->idle_before = view->state.idle;
-    view->fragment_before = fragmentation(view, view->weight_before);
+    if (view->ask->ranking == PLACE_FGD) {
+        view->published_before = published_of(view, &view->state, view->cpu_before);
+    } else {
+        view->fragment_before = fragmentation(view, view->weight_before);
+    }
 }
 
 static int64_t stranded(const struct place_outlook *outlook, int64_t idle, int64_t cpu)
@@ -199,9 +223,6 @@ static int64_t score_of(const struct view *view, int64_t idle_after, int64_t fra
 {
     const struct place_outlook *outlook = view->outlook;
     int64_t growth = fragment_after - view->fragment_before;
-    if (view->ask->ranking == PLACE_FGD) {
-        return rank_of(outlook->thresholds, 99, -growth);
-    }
     int64_t idle = view->idle_before;
     int64_t cost = FRAGMENT * floor_divide(growth, (int64_t)1 << (PROBABILITY_BITS - FINE_BITS)) + WORTH * loss;
     if (outlook->stranding > 0) {
@@ -224,6 +245,11 @@ static int64_t one_device(struct view *view, int64_t row)
 {
     const struct place_outlook *outlook = view->outlook;
     int64_t left = view->fleet->left[row], asked = view->ask->takes[row], after = most(left - asked, 0);
+    if (view->ask->ranking == PLACE_FGD) {
+        struct state with;
+        state_with(&view->groups, &view->state, (int32_t)left, (int32_t)after, &with);
+        return published_score(view, &with);
+    }
     int64_t fragment_after = fragmentation_with(view, view->weight_after, (int32_t)left, (int32_t)after);
     int64_t idle_after = view->state.idle - left + after;
     int64_t loss = worth_of(outlook, left) - worth_of(outlook, after);
@@ -252,6 +278,9 @@ static int64_t several_devices(struct view *view)
         count_devices(&view->groups, &view->state, (int32_t)after, 1);
         loss += worth_of(outlook, left) - worth_of(outlook, after);
         asked += ask->takes[best];
+    }
+    if (ask->ranking == PLACE_FGD) {
+        return published_score(view, &view->state);
     }
     int64_t fragment_after = fragmentation(view, view->weight_after);
     return score_of(view, view->state.idle, fragment_after, loss, asked);

@@ -41,12 +41,17 @@ struct place_fleet {
 struct place_outlook {
     int64_t cpus, values, groups, total;
     const int64_t *cpu, *value, *group_value, *group_count, *weight;
-    const int64_t *thresholds; /* 99 */
+    const double *thresholds;  /* 99, milli */
     const int64_t *worth;      /* 1001, by milli left of a device */
     const int64_t *softplus;   /* 2 * reach + 1, by milli from -reach on */
     const int64_t *price;      /* by model */
     const int64_t *kept;       /* by node: its devices' milli where it is to stay idle, else -1 */
     int64_t reach, stranding, cpu_per_device, generation;
+    /* The kinds, the most frequent first; group -1 asks for CPU alone; may is [kinds][models]. */
+    int64_t kinds, models;
+    const int64_t *kind_cpu, *kind_group;
+    const uint8_t *kind_may;
+    const double *kind_chance;
 };
 
 /* One kind of pod, and where its answers go: fits by device, scores by node. Without devices takes is unused. */

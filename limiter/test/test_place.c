@@ -17,7 +17,10 @@ static int64_t used_cpu[NODES], pods[NODES];
 static uint8_t is_open[] = {1, 1};
 
 static int64_t value[] = {500}, group_value[] = {0}, group_count[] = {1}, weight[] = {(int64_t)1 << 32};
-static int64_t thresholds[99], worth[1001], softplus[4097], price[1], kept[] = {-1, -1};
+static int64_t kind_cpu[] = {0}, kind_group[] = {0};
+static uint8_t kind_may[] = {1};
+static double thresholds[99], chance[] = {1.0};
+static int64_t worth[1001], softplus[4097], price[1], kept[] = {-1, -1};
 
 static int64_t takes[DEVICES], room[DEVICES];
 static uint8_t ruled_out[DEVICES], fits[DEVICES];
@@ -31,7 +34,8 @@ static struct place_fleet fleet = {
 static struct place_outlook outlook = {
     .values = 1, .groups = 1, .value = value, .group_value = group_value, .group_count = group_count, .weight = weight,
     .thresholds = thresholds, .worth = worth, .softplus = softplus, .price = price, .kept = kept, .reach = 2048,
-    .cpu_per_device = 12000,
+    .cpu_per_device = 12000, .kinds = 1, .models = 1, .kind_cpu = kind_cpu, .kind_group = kind_group,
+    .kind_may = kind_may, .kind_chance = chance,
 };
 static struct place_ask ask = {
     .takes = takes, .memory_room = room, .compute_room = room, .ruled_out = ruled_out, .fits = fits, .scores = scores,
@@ -48,7 +52,7 @@ static void set_up(int64_t ranking, int64_t count, int64_t milli)
         ruled_out[d] = 0;
     }
     for (int k = 0; k < 99; k++) {
-        thresholds[k] = (k - 49) * 100 * one; /* not FGD's: a point each 100 milli, 50 where nothing changes */
+        thresholds[k] = (k - 49) * 100.0; /* not FGD's: a point each 100 milli, 50 where nothing changes */
     }
     memset(worth, 0, sizeof worth);
     kept[0] = kept[1] = -1;
@@ -69,6 +73,20 @@ static void test_a_rest_that_nobody_can_use_costs_points(void)
     tessera_place_devices(&fleet, &outlook, &ask, 1, devices);
     CHECK_EQ_U64(devices[0], 50);
     CHECK_EQ_U64(devices[1], 47);
+}
+
+static void test_what_cannot_be_used_for_want_of_cores_or_model_is_lost_whole(void)
+{
+    set_up(PLACE_FGD, 1, 500);
+    kind_may[0] = 0;
+    tessera_place_look(&fleet, &outlook, &ask, NULL, 1);
+    CHECK_EQ_U64(scores[0], 55); /* F is all that is idle, and falls by what is taken */
+    kind_may[0] = 1;
+    kind_cpu[0] = 64000;
+    ask.cpu = 1;
+    tessera_place_look(&fleet, &outlook, &ask, NULL, 1);
+    CHECK_EQ_U64(scores[0], 35); /* the pod takes a core that the kind needs: F grows from 0 to 1500 */
+    kind_cpu[0] = 0;
 }
 
 static void test_a_node_that_is_too_full_or_closed_is_out(void)
@@ -133,6 +151,9 @@ static void test_the_limits(void)
     wide_ask.count = 1;
     tessera_place_look(&wide, &full, &wide_ask, NULL, NODES);
     tessera_place_devices(&wide, &full, &wide_ask, 0, devices);
+    wide_ask.ranking = PLACE_FGD;
+    tessera_place_look(&wide, &full, &wide_ask, NULL, NODES);
+    tessera_place_devices(&wide, &full, &wide_ask, 0, devices);
     wide_ask.count = 0;
     tessera_place_look(&wide, &full, &wide_ask, NULL, NODES);
     CHECK(scores[1] != INT64_MIN);
@@ -141,6 +162,7 @@ static void test_the_limits(void)
 int main(void)
 {
     test_a_rest_that_nobody_can_use_costs_points();
+    test_what_cannot_be_used_for_want_of_cores_or_model_is_lost_whole();
     test_a_node_that_is_too_full_or_closed_is_out();
     test_pwr_weighs_what_rests_are_worth_and_steps_by_20_milli();
     test_the_limits();

@@ -26,6 +26,7 @@ from tessera.runtime.kernel import compiled_looker
 pytestmark = pytest.mark.usefixtures("native")  # builds it where it is missing
 
 MODELS = ("A100", "T4", "H100")
+ALLOWED = ((), (), ("T4",), ("A100", "H100"))
 SIZES = (10, 120, 190, 250, 333, 470, 500, 810, 1000)
 
 
@@ -58,7 +59,12 @@ def a_drawn_pod(draw: random.Random) -> Pod:
 def a_drawn_outlook(draw: random.Random, fleet: Fleet, generation: int) -> Outlook:
     """Also what no workload would lead to: prices and nodes to be kept of every sort."""
     kinds = {
-        Kind(draw.choice((0, 3152, 12000)), draw.choice(SIZES), draw.choice((1, 1, 2, 8))): draw.randrange(1, 50)
+        Kind(
+            draw.choice((0, 3152, 12000)),
+            draw.choice((0, *SIZES)),
+            draw.choice((1, 1, 2, 8)),
+            draw.choice(ALLOWED),
+        ): draw.randrange(1, 50)
         for _ in range(draw.randrange(1, 12))
     }
     kinds[Kind(4000, 0, 0)] = draw.randrange(20)

@@ -34,11 +34,12 @@ def tool(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_published_policies_hold_what_they_published():
+    """On a run in which FGD's choices hang on the last digits of its sums: whole numbers hold 94.52 %."""
     policies = "fgd,best-fit,gpu-clustering"
-    run = tool("tools/parity.py", "--traces", "default", "--seeds", "42", "--policies", policies, "-j", "1")
+    run = tool("tools/parity.py", "--traces", "cpu200", "--seeds", "44", "--policies", policies, "-j", "1")
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count(" 0.00\n") == 3
-    assert "95.14" in run.stdout  # FGD, seed 42, as published
+    assert " 94.54 " in run.stdout  # FGD, as published
 
 
 def test_the_default_trace_under_pwr_keeps_every_rule_and_stays_below_the_bound(tmp_path):

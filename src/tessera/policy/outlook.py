@@ -50,7 +50,7 @@ def outlook_of(fleet: Fleet, counts: Mapping[Kind, int] = PRIOR, generation: int
     return Outlook(
         models=fleet.models,
         kinds=listed,
-        target=target_of(popular(counts), fleet.models),
+        target=target_of(popular(counts), fleet.models, sum(counts.values())),
         worth=np.array(worth_by_rest(listed, len(fleet.devices)), dtype=np.int64),
         price=np.zeros(max(len(fleet.models), 1), dtype=np.int64),
         kept=np.full(len(fleet.nodes), NOT_KEPT, dtype=np.int64),

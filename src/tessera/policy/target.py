@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from tessera.core.fleet import Ints
+from tessera.core.fleet import Bools, Ints
 from tessera.core.units import WHOLE
 
 ONE: Final = 1 << 32
@@ -51,6 +52,23 @@ def popular(counts: Mapping[Kind, int]) -> tuple[tuple[Kind, int], ...]:
     return tuple(found)
 
 
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """M kind by kind, the most frequent first: as ``fgd`` sums it up, in this order.
+
+    ``group[k]`` is the kind's place in the target's ``count``, -1 for one that asks for CPU alone; ``may[k, m]``
+    says whether it may use model ``m``. ``chance`` is a double, computed as the published simulator does.
+    """
+
+    cpu: Ints
+    group: Ints
+    may: Bools
+    chance: Floats
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """M as the fragmentation reads it.
@@ -67,21 +85,25 @@ class Target:
     count: Ints
     weight: Ints
     total: int
+    kinds: Kinds
 
 
-def target_of(kinds: Iterable[tuple[Kind, int]], models: Sequence[str]) -> Target:
-    """The tables of these kinds, each with how often it came, for a fleet of these models."""
+def target_of(kinds: Iterable[tuple[Kind, int]], models: Sequence[str], of_pods: int = 0) -> Target:
+    """The tables of these kinds, each with how often it came, for a fleet of these models.
+
+    ``of_pods`` is how many pods came in all, of these kinds and others (0: none of others).
+    """
     listed = list(kinds)
     pods = sum(count for _, count in listed)
     probability = [(kind, count * ONE // pods) for kind, count in listed]
-    groups = sorted({(kind.milli, kind.count) for kind, _ in listed if kind.count})
+    groups = sorted({_group(kind) for kind, _ in listed if kind.count})
     values = sorted({milli for milli, _ in groups})
     cpus = sorted({kind.cpu_milli for kind, _ in listed if kind.count})
     weight = np.zeros((max(len(models), 1), len(cpus) + 1, len(groups)), dtype=np.int64)
     for kind, p in probability:
         if kind.count:
             allowed = [row for row, model in enumerate(models) if not kind.models or model in kind.models]
-            weight[allowed, cpus.index(kind.cpu_milli) + 1 :, groups.index((kind.milli, kind.count))] += p
+            weight[allowed, cpus.index(kind.cpu_milli) + 1 :, groups.index(_group(kind))] += p
     return Target(
         cpus=np.array(cpus, dtype=np.int64),
         values=np.array(values, dtype=np.int64),
@@ -89,6 +111,27 @@ def target_of(kinds: Iterable[tuple[Kind, int]], models: Sequence[str]) -> Targe
         count=np.array([count for _, count in groups], dtype=np.int64),
         weight=weight,
         total=sum(p for _, p in probability),
+        kinds=_kinds(listed, groups, models, of_pods or pods),
+    )
+
+
+def _group(kind: Kind) -> tuple[int, int]:
+    """A device that is full serves nobody, also one that asks for next to nothing."""
+    return max(kind.milli, 1), kind.count
+
+
+def _kinds(
+    listed: Sequence[tuple[Kind, int]], groups: Sequence[tuple[int, int]], models: Sequence[str], of_pods: int
+) -> Kinds:
+    ordered = sorted(listed, key=lambda item: (item[1], item[0]), reverse=True)
+    pods = sum(count for _, count in listed)
+    may = [[not kind.models or model in kind.models for model in models] or [True] for kind, _ in ordered]
+    return Kinds(
+        cpu=np.array([kind.cpu_milli for kind, _ in ordered], dtype=np.int64),
+        group=np.array([groups.index(_group(kind)) if kind.count else -1 for kind, _ in ordered], dtype=np.int64),
+        may=np.array(may, dtype=np.bool_).reshape(len(ordered), max(len(models), 1)),
+        # Divided twice and not once: the last digit of a chance is what the published scores depend on.
+        chance=np.array([(count / of_pods) / (pods / of_pods) for _, count in ordered], dtype=np.float64),
     )
 
 

@@ -59,7 +59,8 @@ class _Outlook(ctypes.Structure):
     _fields_ = [
         *((name, c_int64) for name in ("cpus", "values", "groups", "total")),
         *_pointers("cpu value group_value group_count weight thresholds worth softplus price kept"),
-        *((name, c_int64) for name in ("reach", "stranding", "cpu_per_device", "generation")),
+        *((name, c_int64) for name in ("reach", "stranding", "cpu_per_device", "generation", "kinds", "models")),
+        *_pointers("kind_cpu kind_group kind_may kind_chance"),
     ]
 
 
@@ -161,12 +162,13 @@ def _outlook(outlook: Outlook) -> _Held:
     numbers = _Outlook(
         cpus=len(target.cpus), values=len(target.values), groups=len(target.value), total=target.total,
         reach=REACH, stranding=outlook.stranding, cpu_per_device=outlook.cpu_per_device,
-        generation=outlook.generation,
+        generation=outlook.generation, kinds=len(target.kinds.cpu), models=target.kinds.may.shape[1],
     )  # fmt: skip
     return _Held(outlook, numbers).point(
         cpu=target.cpus, value=target.values, group_value=target.value, group_count=target.count,
         weight=target.weight, thresholds=THRESHOLDS, worth=outlook.worth, softplus=SOFTPLUS, price=outlook.price,
-        kept=outlook.kept,
+        kept=outlook.kept, kind_cpu=target.kinds.cpu, kind_group=target.kinds.group, kind_may=target.kinds.may,
+        kind_chance=target.kinds.chance,
     )  # fmt: skip
 
 
