@@ -118,6 +118,7 @@ def _build_glibc(folder: Path, oldest: str) -> None:
     root = folder / "root"
     for package in (f"libc-{oldest}", f"libc-dev-{oldest}", f"kernel-headers-{oldest}"):
         shutil.copytree(unpacked(package), root, symlinks=True, dirs_exist_ok=True)
+    _lead_inside(root)
     compiler = f"gcc --sysroot={root} -B{root}/usr/lib/{_TRIPLE}"
     _make_driver(folder, compiler, *_DRIVER)
     # The C library's own dlopen stands in another library there, and its development link is an absolute one.
@@ -126,6 +127,15 @@ def _build_glibc(folder: Path, oldest: str) -> None:
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1"]
     _run([*compiler.split(), *flags, ROOT / "examples/tenant.c", "-o", folder / "tenant", *link])
     shutil.rmtree(root)
+
+
+def _lead_inside(root: Path) -> None:
+    """Make absolute links lead into ``root``: a linker looks for what they name outside of it."""
+    for path in root.rglob("*"):
+        if path.is_symlink() and path.readlink().is_absolute():
+            target = root / str(path.readlink()).lstrip("/")
+            path.unlink()
+            path.symlink_to(os.path.relpath(target, path.parent))
 
 
 def _build_musl(folder: Path) -> None:
