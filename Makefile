@@ -120,15 +120,15 @@ bench: setup ## print the figures of this machine
 	$(PY) bench/run.py
 
 .PHONY: parity
-parity: setup ## compare the published policies with what they published, on the public trace (15 minutes)
+parity: setup ## compare the published policies with what they published, on the public trace (long)
 	$(PY) tools/parity.py
 
 .PHONY: quality
-quality: setup ## measure the default policy against what it has to reach, on the public trace (6 minutes)
+quality: setup ## measure the default policy against what it has to reach, on the public trace (long)
 	$(PY) tools/quality.py
 
 .PHONY: bench-limiter
-bench-limiter: setup ## the limiter's figures beside their goals, and build/limiter-report.html (10 minutes)
+bench-limiter: setup ## the limiter's figures beside their goals, and build/limiter-report.html (long)
 	$(PY) bench/limiter_report.py
 
 .PHONY: verify

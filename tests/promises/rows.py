@@ -596,7 +596,7 @@ LIMITER: Final = (
             f"{_IMAGES}row_51_a_distroless_image_of_nobody_is_limited",
             f"{_IMAGES}rows_26_and_51_what_no_preload_library_reaches_is_told_in_describe",
         ),
-        "glibc 2.23 to 2.43; images of 2.17 and 2.19 could not be made",
+        "glibc 2.31 to 2.43, 2.23 and 2.27 where Ubuntu's packages are in reach; 2.17 and 2.19 could not be made",
     ),
     Row(
         "U119",
